@@ -1,0 +1,43 @@
+# Flags, and the helpers by which each folder names its parts.
+
+add_library(baton_flags INTERFACE)
+target_include_directories(baton_flags INTERFACE ${PROJECT_SOURCE_DIR})
+# Floating-point contraction would make a result depend on how the compiler
+# pairs operations; kernels that want FMA ask for it by intrinsic (K8).
+target_compile_options(baton_flags INTERFACE -Wall -Wextra -Wno-missing-field-initializers
+                       -ffp-contract=off -fno-omit-frame-pointer)
+if(BATON_WERROR)
+  target_compile_options(baton_flags INTERFACE -Werror)
+endif()
+if(BATON_SANITIZE)
+  target_compile_options(baton_flags INTERFACE -fsanitize=${BATON_SANITIZE} -g1)
+  target_link_options(baton_flags INTERFACE -fsanitize=${BATON_SANITIZE})
+endif()
+if(BATON_FAILPOINTS)
+  target_compile_definitions(baton_flags INTERFACE BATON_FAILPOINTS=1)
+endif()
+
+# baton_library(NAME SOURCES a.cc … DEPS other … VENDOR target …): a static library of one folder.
+function(baton_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;VENDOR" ${ARGN})
+  if(ARG_SOURCES)
+    add_library(${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(${name} PUBLIC baton_flags ${ARG_DEPS} ${ARG_VENDOR} Threads::Threads)
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE baton_flags ${ARG_DEPS} ${ARG_VENDOR} Threads::Threads)
+  endif()
+endfunction()
+
+# baton_test(NAME SOURCES … DEPS … [LABELS …]): one Catch2 program, one ctest entry.
+function(baton_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;VENDOR;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE baton_flags catch_main ${ARG_DEPS} ${ARG_VENDOR})
+  target_compile_definitions(${name} PRIVATE
+      BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BATON_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  if(ARG_LABELS)
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  endif()
+endfunction()
