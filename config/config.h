@@ -21,7 +21,7 @@ namespace baton::config {
 
 struct Address {
   std::string host;
-  uint16_t port = 0;  // 0: any free port, where that makes sense (tests)
+  uint16_t port = 0;         // 0: any free port, where that makes sense (tests)
   std::string text() const;  // host:port
   bool operator==(const Address&) const = default;
 };
@@ -55,12 +55,12 @@ struct Config {
     bool resume = true;
   } router;
   struct {
-    uint32_t chunk_tokens = 512;      // prompt tokens in one step of a prefill worker
-    uint32_t batch_tokens = 256;      // tokens in one step of a decode worker
-    uint32_t sequences_max = 64;      // running at once on one worker
+    uint32_t chunk_tokens = 512;  // prompt tokens in one step of a prefill worker
+    uint32_t batch_tokens = 256;  // tokens in one step of a decode worker
+    uint32_t sequences_max = 64;  // running at once on one worker
     bool prefix_cache = true;
-    std::string kv_type = "f16";      // f16, bf16, f32
-    std::string isa = "auto";         // auto, avx2, avx512
+    std::string kv_type = "f16";  // f16, bf16, f32
+    std::string isa = "auto";     // auto, avx2, avx512
   } engine;
   struct {
     TransportChoice transport = TransportChoice::kAuto;
@@ -69,14 +69,14 @@ struct Config {
     uint64_t min_bandwidth_bytes_per_second = 0;
     absl::Duration progress_timeout = absl::Seconds(30);
     bool allow_mixed_numerics = false;
-    bool pipelining = true;           // push each layer as soon as it is computed
+    bool pipelining = true;  // push each layer as soon as it is computed
   } kv_transfer;
   struct {
     uint32_t queue_requests = 256;
     uint64_t queue_tokens = 1000000;
     absl::Duration default_deadline = absl::Seconds(300);
     absl::Duration drain = absl::Seconds(30);
-    uint64_t body_bytes = 64ull << 20;        // of one HTTP request
+    uint64_t body_bytes = 64ull << 20;          // of one HTTP request
     uint64_t stream_buffer_bytes = 4ull << 20;  // waiting for one slow reader
   } limits;
   // Key path -> "file:line:column", "environment", "flag" or "default".
