@@ -20,7 +20,6 @@ namespace baton {
 
 }  // namespace baton
 
-#define ENSURE(condition)             \
-  (__builtin_expect(!!(condition), 1) \
-       ? static_cast<void>(0)         \
-       : ::baton::EnsureFailed(#condition, __FILE__, __LINE__))
+#define ENSURE(condition)                                    \
+  (__builtin_expect(!!(condition), 1) ? static_cast<void>(0) \
+                                      : ::baton::EnsureFailed(#condition, __FILE__, __LINE__))

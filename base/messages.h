@@ -36,9 +36,9 @@ struct WorkerRef {
 struct Reserve {
   AttemptId attempt;
   Sequence sequence;
-  absl::Duration remaining;          // of the request's deadline; the worker's back-stop is + 1 s
-  std::optional<WorkerRef> writer;   // who would run the prompt; none: decode runs it itself
-  uint32_t colocate_below = 0;       // fewer uncached tokens than this: decode runs it itself
+  absl::Duration remaining;         // of the request's deadline; the worker's back-stop is + 1 s
+  std::optional<WorkerRef> writer;  // who would run the prompt; none: decode runs it itself
+  uint32_t colocate_below = 0;      // fewer uncached tokens than this: decode runs it itself
 };
 // Settle the attempt: the answer is Settled, and `committed` wins.
 struct Revoke {};
@@ -55,23 +55,23 @@ using ToWorker = std::variant<Reserve, Revoke, Prefill>;
 
 // ── decode → front end ──────────────────────────────────────────────────────────────
 struct Reserved {
-  uint32_t cached_tokens = 0;          // found in decode's prefix cache
+  uint32_t cached_tokens = 0;  // found in decode's prefix cache
   uint32_t uncached_tokens = 0;
   uint32_t first_pushed_position = 0;  // multiple of the block size
   std::vector<uint8_t> ticket;         // empty: decode runs the prompt itself, already queued
 };
 // How the prompt was run; comes with (just before) the attempt's first token.
 struct PromptStats {
-  bool pushed = false;          // by a prefill worker
-  uint32_t cached_tokens = 0;   // prompt tokens from the prefix cache of whoever ran it
+  bool pushed = false;         // by a prefill worker
+  uint32_t cached_tokens = 0;  // prompt tokens from the prefix cache of whoever ran it
   uint32_t computed_tokens = 0;
-  uint64_t kv_bytes = 0;        // pushed
+  uint64_t kv_bytes = 0;  // pushed
   uint32_t kv_blocks = 0;
-  std::string transport;        // "posix", "sysv", "tcp", …; empty if not pushed
-  absl::Duration queued;        // in the queue of whoever ran it
-  absl::Duration compute;       // first chunk starts → last layer computed
-  absl::Duration transfer;      // time with at least one write outstanding
-  absl::Duration exposed;       // last layer computed → last byte visible
+  std::string transport;    // "posix", "sysv", "tcp", …; empty if not pushed
+  absl::Duration queued;    // in the queue of whoever ran it
+  absl::Duration compute;   // first chunk starts → last layer computed
+  absl::Duration transfer;  // time with at least one write outstanding
+  absl::Duration exposed;   // last layer computed → last byte visible
 };
 struct Token {
   uint32_t index = 0;  // in the whole answer, from 0

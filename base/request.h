@@ -37,13 +37,13 @@ struct SamplingParams {
 // Randomness depends on (seed, choice, output index), penalties on `outputs`, so an
 // attempt may start anywhere in the answer (resume) and no sampler state travels.
 struct Sequence {
-  std::vector<TokenId> prompt;          // never empty
-  std::vector<TokenId> outputs;         // already sent to the client; a resume starts behind them
-  uint32_t remaining_tokens = 0;        // > 0; further output tokens at most
-  uint32_t min_tokens = 0;              // stop_ids are not drawn before this output index
-  std::vector<TokenId> stop_ids;        // end the answer (EOS and the client's); they are reported
+  std::vector<TokenId> prompt;    // never empty
+  std::vector<TokenId> outputs;   // already sent to the client; a resume starts behind them
+  uint32_t remaining_tokens = 0;  // > 0; further output tokens at most
+  uint32_t min_tokens = 0;        // stop_ids are not drawn before this output index
+  std::vector<TokenId> stop_ids;  // end the answer (EOS and the client's); they are reported
   SamplingParams sampling;
-  uint64_t cache_salt = 0;              // prefix cache entries are shared only under equal salts
+  uint64_t cache_salt = 0;  // prefix cache entries are shared only under equal salts
 
   uint32_t size() const { return static_cast<uint32_t>(prompt.size() + outputs.size()); }
   TokenId at(uint32_t position) const {

@@ -21,11 +21,11 @@ inline absl::Status Annotate(const absl::Status& status, absl::string_view conte
 
 }  // namespace baton
 
-#define RETURN_IF_ERROR(expression)                          \
-  do {                                                       \
+#define RETURN_IF_ERROR(expression)                           \
+  do {                                                        \
     if (absl::Status status_ = (expression); !status_.ok()) { \
-      return status_;                                        \
-    }                                                        \
+      return status_;                                         \
+    }                                                         \
   } while (false)
 
 #define BATON_CONCAT_INNER(a, b) a##b

@@ -34,24 +34,25 @@ namespace baton::engine {
 // Draw the token that follows the slice's last position.
 struct SampleSpec {
   SamplingParams params;
-  uint32_t output_index = 0;       // of the token to draw, from 0 in the whole answer
-  uint32_t prompt_tokens = 0;      // history[0, prompt_tokens) is prompt, the rest outputs
-  std::vector<TokenId> history;    // all tokens so far; may be empty unless penalties need it
-  std::vector<TokenId> banned;     // never drawn (stop ids before min_tokens)
+  uint32_t output_index = 0;     // of the token to draw, from 0 in the whole answer
+  uint32_t prompt_tokens = 0;    // history[0, prompt_tokens) is prompt, the rest outputs
+  std::vector<TokenId> history;  // all tokens so far; may be empty unless penalties need it
+  std::vector<TokenId> banned;   // never drawn (stop ids before min_tokens)
 };
 
 struct Slice {
-  uint64_t tag = 0;                     // the owner's name for it; comes back in Sampled
-  std::vector<TokenId> tokens;          // not empty
-  uint32_t position = 0;                // of tokens[0] in its sequence
-  std::vector<BlockIndex> block_table;  // block i holds positions [16 i, 16 i + 16); covers the slice's end
+  uint64_t tag = 0;             // the owner's name for it; comes back in Sampled
+  std::vector<TokenId> tokens;  // not empty
+  uint32_t position = 0;        // of tokens[0] in its sequence
+  std::vector<BlockIndex>
+      block_table;  // block i holds positions [16 i, 16 i + 16); covers the slice's end
   std::optional<SampleSpec> sample;
 };
 
 struct Step {
-  uint64_t id = 0;             // the owner's; strictly increasing
-  std::vector<Slice> slices;   // not empty; no two slices write the same block
-  bool layer_events = false;   // report LayerDone
+  uint64_t id = 0;            // the owner's; strictly increasing
+  std::vector<Slice> slices;  // not empty; no two slices write the same block
+  bool layer_events = false;  // report LayerDone
 };
 
 // The KV of `layer` of every slice of the step is in the pool.  In layer order.
@@ -74,7 +75,7 @@ using Event = std::variant<LayerDone, StepDone>;
 struct EngineInfo {
   uint32_t layers = 0;
   uint32_t vocab_size = 0;
-  uint32_t context_max = 0;       // positions the model was made for
+  uint32_t context_max = 0;  // positions the model was made for
 };
 
 class Engine {

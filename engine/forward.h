@@ -41,9 +41,9 @@ struct ForwardOptions {
 };
 
 struct ForwardSlice {
-  absl::Span<const TokenId> tokens;           // each < vocab
-  uint32_t position = 0;                      // of tokens[0]
-  absl::Span<const BlockIndex> block_table;   // covers position + tokens.size()
+  absl::Span<const TokenId> tokens;          // each < vocab
+  uint32_t position = 0;                     // of tokens[0]
+  absl::Span<const BlockIndex> block_table;  // covers position + tokens.size()
   // Rows whose logits are wanted: all, the last, or none.
   enum class Logits { kNone, kLast, kAll } logits = Logits::kNone;
 };
@@ -55,14 +55,13 @@ class Forward {
   virtual ~Forward() = default;
 
   virtual const ModelSpec& spec() const = 0;
-  virtual std::string isa_name() const = 0;        // "avx2", "avx512-vnni", "scalar"
-  virtual uint64_t weight_bytes() const = 0;       // packed; read once per decode step
+  virtual std::string isa_name() const = 0;   // "avx2", "avx512-vnni", "scalar"
+  virtual uint64_t weight_bytes() const = 0;  // packed; read once per decode step
 
   // `logits`: (wanted rows, vocab), in slice order, resized.  `layer_done(l)` is called on
   // the caller's thread as soon as layer l's KV of every slice is in the pool; may be empty.
   virtual void Run(absl::Span<const ForwardSlice> slices, const KvPool& pool,
-                   const std::function<void(uint32_t)>& layer_done,
-                   std::vector<float>& logits) = 0;
+                   const std::function<void(uint32_t)>& layer_done, std::vector<float>& logits) = 0;
 };
 
 }  // namespace baton::engine

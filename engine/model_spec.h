@@ -42,25 +42,25 @@ struct LayerWeights {
   TensorView attention_norm;  // (1, hidden)
   TensorView q, k, v;         // (heads * head_dim, hidden), (kv_heads * head_dim, hidden) twice
   TensorView q_bias, k_bias, v_bias;  // absent in Llama
-  TensorView attention_output;  // (hidden, heads * head_dim)
-  TensorView ffn_norm;          // (1, hidden)
-  TensorView gate, up;          // (ffn, hidden)
-  TensorView down;              // (hidden, ffn)
+  TensorView attention_output;        // (hidden, heads * head_dim)
+  TensorView ffn_norm;                // (1, hidden)
+  TensorView gate, up;                // (ffn, hidden)
+  TensorView down;                    // (hidden, ffn)
 };
 
 struct ModelSpec {
-  std::string architecture;   // GGUF's general.architecture
+  std::string architecture;  // GGUF's general.architecture
   uint32_t layers = 0;
   uint32_t hidden = 0;
   uint32_t heads = 0;
   uint32_t kv_heads = 0;
-  uint32_t head_dim = 0;      // not always hidden / heads
+  uint32_t head_dim = 0;  // not always hidden / heads
   uint32_t ffn = 0;
   uint32_t vocab = 0;
-  uint32_t context = 0;       // positions the model was made for
+  uint32_t context = 0;  // positions the model was made for
   float rms_epsilon = 1e-5f;
   float rope_theta = 10000.0f;
-  uint32_t rope_dims = 0;     // rotated dimensions of a head
+  uint32_t rope_dims = 0;  // rotated dimensions of a head
   // true: pairs (2i, 2i+1), q and k rows permuted at conversion (GGUF "llama");
   // false: pairs (i, i + rope_dims / 2).
   bool rope_interleaved = true;
@@ -68,11 +68,11 @@ struct ModelSpec {
 
 struct ModelWeights {
   ModelSpec spec;
-  TensorView embedding;      // (vocab, hidden)
+  TensorView embedding;  // (vocab, hidden)
   std::vector<LayerWeights> layers;
-  TensorView output_norm;    // (1, hidden)
-  TensorView output;         // (vocab, hidden); the embedding itself when tied
-  TensorView rope_factors;   // (1, rope_dims / 2) divisors, absent for most
+  TensorView output_norm;   // (1, hidden)
+  TensorView output;        // (vocab, hidden); the embedding itself when tied
+  TensorView rope_factors;  // (1, rope_dims / 2) divisors, absent for most
 };
 
 }  // namespace baton::engine

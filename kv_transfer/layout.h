@@ -18,9 +18,9 @@ struct Layout {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;
   uint32_t block_tokens = 0;
-  uint8_t element_type = 0;      // engine::KvType's number
+  uint8_t element_type = 0;  // engine::KvType's number
   uint32_t element_bytes = 0;
-  uint32_t blocks = 0;           // in the pool; peers may differ in this one
+  uint32_t blocks = 0;  // in the pool; peers may differ in this one
 
   // Bytes of one (layer, block), contiguous in the pool and on the wire.
   uint64_t block_bytes() const {

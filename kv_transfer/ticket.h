@@ -29,7 +29,7 @@ struct GrantKey {
 
 struct Ticket {
   GrantKey key;
-  Incarnation writer;              // the only process that may write
+  Incarnation writer;  // the only process that may write
   AttemptId attempt;
   uint32_t first_position = 0;     // of blocks[0]'s first token; multiple of the block size
   uint32_t tokens = 0;             // of the sequence; positions [first_position, tokens) are pushed

@@ -31,8 +31,8 @@
 namespace baton::kv {
 
 struct LinkInfo {
-  std::string transport;  // what came up: "posix", "sysv", "cma", "tcp", "sim"
-  char data_path = '?';   // 'A' memory writes, 'B' checked messages
+  std::string transport;                  // what came up: "posix", "sysv", "cma", "tcp", "sim"
+  char data_path = '?';                   // 'A' memory writes, 'B' checked messages
   double bandwidth_bytes_per_second = 0;  // measured at connection
   absl::Duration latency;
 };
@@ -102,8 +102,8 @@ class OwnerTransport {
 };
 
 struct WritePiece {
-  BlockIndex source = 0;        // the writer's own block
-  uint32_t target_index = 0;    // into the ticket's blocks
+  BlockIndex source = 0;      // the writer's own block
+  uint32_t target_index = 0;  // into the ticket's blocks
 };
 
 class WriterTransport {

@@ -26,10 +26,10 @@ using ClientKey = StrongId<struct ClientTag, uint64_t>;  // the edge's; unique i
 
 struct Submit {
   ClientKey client;
-  Sequence sequence;            // sampling.seed is drawn by the dispatcher if `draw_seed`
+  Sequence sequence;  // sampling.seed is drawn by the dispatcher if `draw_seed`
   bool draw_seed = false;
-  absl::Time received;          // on the process's clock: TTFT and `queue` count from here
-  absl::Duration deadline;      // from `received`
+  absl::Time received;      // on the process's clock: TTFT and `queue` count from here
+  absl::Duration deadline;  // from `received`
 };
 struct Cancel {  // the client went away, or reads too slowly
   ClientKey client;
@@ -65,12 +65,12 @@ struct Over {
   ClientKey client;
   RequestId request;
   Outcome outcome = Outcome::kError;
-  absl::Status status;     // OK for stop and length
+  absl::Status status;         // OK for stop and length
   absl::Duration retry_after;  // for RESOURCE_EXHAUSTED and UNAVAILABLE, else 0
   Path path = Path::kNone;     // the first token's
   uint32_t attempts = 0;
   uint32_t resumes = 0;
-  PromptStats prompt;      // of the attempt that gave the first token
+  PromptStats prompt;  // of the attempt that gave the first token
   Stages stages;
 };
 using ClientOutput = std::variant<Placed, Delivered, Over>;

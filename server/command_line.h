@@ -19,10 +19,11 @@
 namespace baton::server {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailure = 1;      // run-time failure
+inline constexpr int kExitFailure = 1;  // run-time failure
 inline constexpr int kExitUsage = 2;
-inline constexpr int kExitUnavailable = 69;  // a device, port, peer or required transport is missing
-inline constexpr int kExitConfig = 78;       // bad configuration or model file
+inline constexpr int kExitUnavailable =
+    69;                                 // a device, port, peer or required transport is missing
+inline constexpr int kExitConfig = 78;  // bad configuration or model file
 
 struct FlagSpec {
   std::string name;        // without the dashes
