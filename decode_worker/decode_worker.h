@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// The decode role: owns the memory that prompts land in, and draws the answers' tokens.
+//
+// Life of an attempt: Reserve → waits for blocks → either a ticket (a prefill worker pushes
+// the KV and commits) or, for short prompts, chunks of its own → joins the running batch →
+// tokens → Finished.  Whatever ends it earlier says why on the stream (rule 9).  Blocks under
+// an open ticket are never freed by that: they are quarantined until Quiet (K2).
+//
+// Under memory pressure running sequences grow before new reservations are made, and the
+// oldest always progresses: younger ones drop their blocks and are computed again later, here
+// when that is short, else wherever the front end resumes them.  A landing is never a victim.
+//
+// Thread:    one owner makes every call.  Reads no clock: a tick is one moment, handed in.
+// Ownership: engine and transport are borrowed and outlive the worker.
+// Bounds:    queue_requests and queue_tokens refuse with RESOURCE_EXHAUSTED on arrival; a
+//            sequence that could never fit is refused with INVALID_ARGUMENT.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "base/lease.h"
+#include "base/messages.h"
+#include "decode_worker/batch.h"
+#include "decode_worker/reservations.h"
+#include "engine/block_pool.h"
+#include "engine/engine.h"
+#include "engine/kv_layout.h"
+#include "engine/prefix_cache.h"
+#include "kv_transfer/transport.h"
+
+namespace baton::decode {
+
+struct Options {
+  uint32_t context_max = 0;         // 0: the engine's; capped by the pool
+  uint32_t batch_tokens = 256;      // in one step: decoding rows, and chunks of prompts
+  uint32_t sequences_max = 64;      // that own blocks: landing or running
+  uint32_t queue_requests = 256;    // waiting for blocks
+  uint64_t queue_tokens = 1000000;  // of those
+  uint32_t inputs_max = 4096;       // received and not yet looked at
+  uint32_t writer_blocks_max = 0;   // 0: a quarter of the pool; see Reservations
+  absl::Duration writer_wait_max = absl::Seconds(5);  // for the writer's own cap
+  uint32_t recompute_here_max = 512;       // tokens; a longer victim goes back to the front end
+  absl::Duration dead_after = kDeadAfter;  // of a silent front end
+  absl::Duration drain_max = absl::Seconds(30);
+  uint64_t model_fingerprint = 0;
+  engine::PrefixCache::Options prefix_cache;
+};
+
+// Why KV that was to be pushed did not arrive; label `reason` of
+// baton_kv_transfer_failures_total.
+enum class Failure : uint8_t {
+  kWriterLost = 0,  // its link broke, or there was none
+  kWriterFailed,    // it gave the push up
+  kBadCommit,       // a Commit that does not match its ticket
+  kRevoked,         // the front end asked
+  kCancelled,       // the front end closed or lost the stream
+  kLease,           // the front end went silent
+  kExpired,         // the back-stop behind the request's deadline
+  kDrained,         // handed back at the end of a drain
+};
+inline constexpr std::array<const char*, 8> kFailureNames = {
+    "writer_lost", "writer_failed", "bad_commit", "revoked",
+    "cancelled",   "lease",         "expired",    "drained"};
+
+// Messages that name nothing alive (K4); label `kind` of baton_kv_stale_messages_total.
+enum class Stale : uint8_t { kStream = 0, kCommit, kQuiet, kWriterFailed };
+inline constexpr std::array<const char*, 4> kStaleNames = {"stream", "commit", "quiet",
+                                                           "writer_failed"};
+
+struct Received {  // from one peer over one transport
+  uint64_t bytes = 0;
+  uint64_t blocks = 0;
+  uint64_t pushes = 0;
+};
+
+// Plain numbers for /metrics; totals count from the start of the process.
+struct Metrics {
+  engine::BlockCounts blocks;
+  uint32_t waiting = 0;  // for blocks
+  uint32_t landing = 0;  // under an open ticket
+  uint32_t running = 0;
+  uint64_t requests = 0;  // Reserve messages received
+  uint64_t refused = 0;   // before they waited
+  uint64_t finished = 0;
+  uint64_t prompt_tokens_computed = 0;
+  uint64_t prompt_tokens_cached = 0;
+  uint64_t generation_tokens = 0;
+  uint64_t preemptions = 0;
+  uint64_t reservations_expired = 0;
+  uint64_t steps = 0;
+  std::array<uint64_t, kFailureNames.size()> failures{};
+  std::array<uint64_t, kStaleNames.size()> stale{};
+  absl::btree_map<std::pair<std::string, std::string>, Received> received;  // (peer, transport)
+};
+
+class DecodeWorker {
+ public:
+  // `layout` is the pool's, as engine and transport see it.
+  DecodeWorker(const Options& options, engine::Engine& engine, kv::OwnerTransport& transport,
+               const WorkerRef& self, const engine::KvLayout& layout);
+
+  DecodeWorker(const DecodeWorker&) = delete;
+  DecodeWorker& operator=(const DecodeWorker&) = delete;
+
+  // Queues an input for the next Tick.  When inputs_max wait, a new stream is refused and a
+  // heartbeat is dropped; closings are always taken.
+  void Receive(WorkerInput input);
+  // Does what can be done at `now`; true if anything happened.  Never blocks.
+  bool Tick(absl::Time now);
+  // What to send since the last call, oldest first.
+  std::vector<WorkerOutput> TakeOutputs();
+  // Tick at this moment at the latest, even if no bell rings.
+  absl::Time NextWake() const;
+  WorkerStatus Status() const;
+  Metrics metrics() const;
+
+  // Draining, and nothing is left to do or to say.  Blocks may still be in quarantine: they
+  // belong to a peer, and the process's exit takes the memory away from it.
+  bool drained() const;
+
+ private:
+  enum class State : uint8_t {
+    kWaiting,  // owns no blocks; new, or preempted and to be computed again
+    kLanding,  // owns the blocks of an open ticket, and pinned prefix hits
+    kRunning,  // in the batch: prompt chunks or one token a step
+  };
+
+  struct Attempt {
+    uint64_t key = 0;  // in order of arrival; also the engine's tag
+    StreamId stream;
+    AttemptId id;
+    Sequence sequence;  // outputs grow, remaining_tokens shrinks
+    std::optional<WorkerRef> writer;
+    uint32_t colocate_below = 0;
+    State state = State::kWaiting;
+    std::vector<engine::BlockHash> chain;
+    std::vector<BlockIndex> blocks;  // of positions [0, …); while landing: the hits only
+    uint32_t known_blocks = 0;       // leading blocks offered to the prefix cache
+    uint32_t computed = 0;
+    uint32_t attempt_tokens = 0;  // size when the attempt opened
+    Generation generation;        // while landing
+    bool in_step = false;
+    bool answered = false;    // Reserved was sent
+    bool first_sent = false;  // its first token was: committed
+    PromptStats stats;        // until then
+    absl::Time received, started, backstop;
+  };
+
+  // In the order in which Tick calls them.
+  bool PollTransport(absl::Time now);
+  bool PollEngine(absl::Time now);
+  bool HandleInputs(absl::Time now);
+  bool Expire(absl::Time now);
+  void Grow();
+  bool Admit(absl::Time now);
+  bool Step(absl::Time now);
+
+  void OnCommit(const kv::Commit& commit);
+  absl::Status CheckCommit(const kv::Commit& commit, const Attempt& attempt,
+                           const Reservations::Grant& grant) const;
+  void OnPeerDown(const kv::PeerDown& down);
+  void OnWriterFailed(const kv::WriterFailed& failed);
+  void OnStepDone(const engine::StepDone& done, absl::Time now);
+
+  void Open(const StreamOpened& opened, absl::Time now);
+  absl::Status CheckReserve(const Reserve& reserve) const;
+  void OnRevoke(StreamId stream);
+
+  enum class Admission : uint8_t { kDone, kBlocked, kSkipped };
+  Admission TryAdmit(Attempt& attempt, absl::Time now);
+  void RunHere(Attempt& attempt, absl::Time now);
+  void GrantTicket(Attempt& attempt);
+  bool WaitedTooLong(const Attempt& attempt, absl::Time now) const;
+
+  bool GrowOne(Attempt& attempt);
+  Attempt* YoungestRunning(uint64_t above);
+  void Preempt(Attempt& attempt);
+
+  void OfferToCache(Attempt& attempt);
+  bool Deliver(Attempt& attempt, OutputToken token);  // false: that was its last
+  void Emit(const Attempt& attempt, FromWorker message, bool last = false);
+  void Fail(Attempt& attempt, Failure reason, const absl::Status& why, bool preempted = false);
+  void Remove(Attempt& attempt, std::optional<Failure> reason);
+  void LeaveQueue(const Attempt& attempt);
+  void Refuse(StreamId stream, const absl::Status& why);
+  void DropBlocks(Attempt& attempt);
+  const kv::PeerUp* LinkOf(const WorkerRef& writer) const;
+
+  const Options options_;
+  engine::Engine& engine_;
+  kv::OwnerTransport& transport_;
+  const WorkerRef self_;
+  const engine::KvLayout layout_;
+  uint32_t context_max_ = 0;
+
+  engine::BlockPool pool_;
+  engine::PrefixCache cache_;
+  Reservations reservations_;
+  LeaseTable leases_;
+
+  std::vector<WorkerInput> inputs_;
+  std::vector<WorkerOutput> outputs_;
+  std::map<uint64_t, Attempt> attempts_;  // by key: oldest first
+  absl::btree_map<StreamId, uint64_t> by_stream_;
+  absl::btree_map<AttemptId, uint64_t> by_id_;
+  absl::btree_map<Incarnation, kv::PeerUp> links_;
+  std::vector<Piece> step_;             // of the step that runs; empty: none does
+  std::vector<BlockIndex> after_step_;  // readers to drop when it is over
+  uint64_t waiting_tokens_ = 0;
+  uint32_t waiting_ = 0;
+  uint64_t next_key_ = 1;
+  uint64_t next_step_ = 1;
+  uint64_t ticks_ = 0;
+  bool draining_ = false;
+  absl::Time drain_until_ = absl::InfiniteFuture();
+  Metrics totals_;
+};
+
+}  // namespace baton::decode
