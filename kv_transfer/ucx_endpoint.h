@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// One way to one peer's worker: puts into its memory, messages to it.
+//
+// An endpoint fails once and for good: failure() says why, later posts are refused with it,
+// and the way back is a new endpoint of a new incarnation's address (K7).  Operations that
+// UCX forgets when a peer dies are ended when the close is complete, so every UcxDone of
+// an accepted post is called exactly once, by the worker's destructor at the latest.
+//
+// Thread:     the worker's.
+// Ownership:  the worker outlives it; buffers of a post live until its UcxDone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kv_transfer/ucx_handles.h"
+#include "kv_transfer/ucx_lanes.h"
+#include "kv_transfer/ucx_worker.h"
+
+namespace baton::kv {
+
+struct UcxOperation {
+  struct UcxEndpointState* endpoint;
+  UcxDone done;
+  std::vector<uint8_t> header;
+  std::vector<ucp_dt_iov_t> payload;
+};
+
+// Outlives the endpoint until UCX has confirmed the close.
+struct UcxEndpointState {
+  absl::Status failure;
+  std::vector<std::unique_ptr<UcxOperation>> operations;  // not yet ended by UCX
+};
+
+class UcxEndpoint {
+ public:
+  // `address` is foreign bytes that came over an accepted link.
+  static absl::StatusOr<UcxEndpoint> Connect(UcxWorker& worker, absl::Span<const uint8_t> address);
+  UcxEndpoint() = default;
+  UcxEndpoint(UcxEndpoint&& other) noexcept;
+  UcxEndpoint& operator=(UcxEndpoint&& other) noexcept;
+  // Closes by force; the worker awaits UCX's confirmation.
+  ~UcxEndpoint();
+
+  bool open() const { return endpoint_ != nullptr; }
+  const absl::Status& failure() const { return state_->failure; }
+
+  // Maps a peer's memory.  REQUIRES for memory of this host: its owner lives (UCX before
+  // 1.19 crashes on the key of a dead one).
+  absl::StatusOr<UcxKeyHandle> UnpackKey(absl::Span<const uint8_t> packed);
+
+  // Copies without the peer's help.  Complete for the peer only after a Flush.
+  absl::Status Put(const void* source, uint64_t bytes, uint64_t remote, ucp_rkey_h key);
+  // Everything put before is visible to the peer.
+  void Flush(UcxDone done);
+  // The header is copied; the payload's pieces must live until `done`.
+  void Send(uint16_t id, absl::Span<const uint8_t> header, absl::Span<const ucp_dt_iov_t> payload,
+            UcxDone done);
+
+  // Settled after the first Flush.
+  std::vector<UcxLane> Lanes() const;
+  size_t outstanding() const { return state_ == nullptr ? 0 : state_->operations.size(); }
+
+ private:
+  UcxOperation* NewOperation(UcxDone done);
+  void Posted(UcxOperation* operation, void* request, const char* what);
+  void Close();
+
+  UcxWorker* worker_ = nullptr;
+  ucp_ep_h endpoint_ = nullptr;
+  std::unique_ptr<UcxEndpointState> state_;
+};
+
+}  // namespace baton::kv

@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv_transfer/ucx_worker.h"
+
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/ensure.h"
+#include "base/status_macros.h"
+#include "kv_transfer/ucx_endpoint.h"
+#include "kv_transfer/ucx_status.h"
+
+namespace baton::kv {
+namespace {
+
+// A dead peer shows within a second on shared memory, not after UCX's default of twenty.
+constexpr char kKeepalive[] = "1s";
+// One message of path B travels in one segment of this size and is copied once, by us, after
+// it was checked.
+constexpr char kTcpSegment[] = "256k";
+constexpr absl::Duration kCloseWaitMax = absl::Seconds(1);
+
+// Names are UCX's without its prefixes; with a prefix it accepts and ignores them.
+absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
+  const bool messages = options.path == DataPath::kCheckedMessages;
+  std::vector<std::pair<std::string, std::string>> settings = {
+      {"TLS", !options.transports.empty() ? options.transports
+              : messages                  ? "tcp"
+                                          : "^tcp"},
+      {"KEEPALIVE_INTERVAL", kKeepalive}};
+  if (!options.devices.empty()) {
+    settings.push_back({"NET_DEVICES", absl::StrJoin(options.devices, ",")});
+  }
+  if (messages) {
+    settings.push_back({"TX_SEG_SIZE", kTcpSegment});
+    settings.push_back({"RX_SEG_SIZE", kTcpSegment});
+  } else {
+    // Without it error handling silently removes shared memory from what UCX may use.
+    settings.push_back({"MM_ERROR_HANDLING", "y"});
+  }
+  for (const auto& [name, value] : settings) {
+    const ucs_status_t set = ucp_config_modify(config, name.c_str(), value.c_str());
+    RETURN_IF_ERROR(FromUcs(set, absl::StrCat("setting UCX's ", name, " to ", value)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& options) {
+  std::unique_ptr<UcxWorker> worker(new UcxWorker);
+  RETURN_IF_ERROR(worker->Init(options));
+  return worker;
+}
+
+absl::Status UcxWorker::Init(const Options& options) {
+  const bool messages = options.path == DataPath::kCheckedMessages;
+  ucp_config_t* raw_config = nullptr;
+  RETURN_IF_ERROR(
+      FromUcs(ucp_config_read(nullptr, nullptr, &raw_config), "reading UCX's settings"));
+  const UcxConfigHandle config(raw_config);
+  RETURN_IF_ERROR(Configure(config.get(), options));
+
+  ucp_params_t parameters = {};
+  parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  parameters.features =
+      UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (messages ? 0 : uint64_t{UCP_FEATURE_RMA});
+  parameters.name = messages ? "baton-b" : "baton-a";
+  ucp_context_h context = nullptr;
+  const ucs_status_t opened = ucp_init(&parameters, config.get(), &context);
+  if (opened == UCS_ERR_NO_DEVICE) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "UCX finds no ", messages ? "TCP" : "shared-memory or RDMA", " transport on the devices [",
+        absl::StrJoin(options.devices, ", "), "]: see kv_transfer.devices and `ucx_info -d`"));
+  }
+  RETURN_IF_ERROR(FromUcs(opened, "opening UCX"));
+  context_.reset(context);
+
+  ucp_worker_params_t worker_parameters = {};
+  worker_parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucp_worker_h worker = nullptr;
+  RETURN_IF_ERROR(
+      FromUcs(ucp_worker_create(context, &worker_parameters, &worker), "creating a UCX worker"));
+  worker_.reset(worker);
+
+  ucp_address_t* address = nullptr;
+  size_t address_bytes = 0;
+  RETURN_IF_ERROR(FromUcs(ucp_worker_get_address(worker, &address, &address_bytes),
+                          "reading the UCX worker's address"));
+  const auto* bytes = reinterpret_cast<const uint8_t*>(address);
+  address_.assign(bytes, bytes + address_bytes);
+  ucp_worker_release_address(worker, address);
+
+  ucp_worker_attr_t attributes = {};
+  attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
+  RETURN_IF_ERROR(FromUcs(ucp_worker_query(worker, &attributes), "asking the UCX worker"));
+  header_bytes_max_ = attributes.max_am_header;
+  return FromUcs(ucp_worker_get_efd(worker, &event_fd_), "the UCX worker's event descriptor");
+}
+
+UcxWorker::~UcxWorker() {
+  if (worker_ == nullptr) return;
+  const RealClock clock;
+  const absl::Time give_up = clock.Now() + kCloseWaitMax;
+  while (!closing_.empty() && clock.Now() < give_up) Progress();
+  // What UCX could not close in time is closed by destroying the worker; its operations end now.
+  worker_.reset();
+  for (const Closing& closing : closing_) {
+    for (const auto& operation : closing.keep->operations) {
+      operation->done(absl::CancelledError("the UCX worker was destroyed"));
+    }
+  }
+}
+
+bool UcxWorker::Progress() {
+  const bool busy = ucp_worker_progress(worker_.get()) != 0;
+  if (!closing_.empty()) ReapClosed();
+  return busy;
+}
+
+bool UcxWorker::Arm() { return ucp_worker_arm(worker_.get()) == UCS_OK; }
+
+void UcxWorker::AwaitClose(void* request, std::unique_ptr<UcxEndpointState> keep) {
+  closing_.push_back({request, std::move(keep)});
+}
+
+void UcxWorker::ReapClosed() {
+  std::vector<Closing> still;
+  std::vector<Closing> finished = std::exchange(closing_, {});
+  for (Closing& closing : finished) {
+    if (closing.request != nullptr && ucp_request_check_status(closing.request) == UCS_INPROGRESS) {
+      still.push_back(std::move(closing));
+      continue;
+    }
+    if (closing.request != nullptr) ucp_request_free(closing.request);
+    for (const auto& operation : std::exchange(closing.keep->operations, {})) {
+      operation->done(absl::UnavailableError("the endpoint was closed"));
+    }
+  }
+  for (Closing& closing : still) closing_.push_back(std::move(closing));
+}
+
+void UcxWorker::OnMessage(uint16_t id, UcxReceive receive) {
+  receivers_.push_back(std::make_unique<Receiver>(Receiver{this, std::move(receive)}));
+  ucp_am_handler_param_t parameters = {};
+  parameters.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                          UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  parameters.id = id;
+  parameters.flags = UCP_AM_FLAG_WHOLE_MSG;
+  parameters.cb = &UcxWorker::OnActiveMessage;
+  parameters.arg = receivers_.back().get();
+  ENSURE(ucp_worker_set_am_recv_handler(worker_.get(), &parameters) == UCS_OK);
+}
+
+ucs_status_t UcxWorker::OnActiveMessage(void* argument, const void* header, size_t header_bytes,
+                                        void* data, size_t bytes,
+                                        const ucp_am_recv_param_t* parameters) {
+  auto* receiver = static_cast<Receiver*>(argument);
+  if ((parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    ++receiver->worker->messages_refused_;
+    return UCS_ERR_REJECTED;
+  }
+  receiver->receive({static_cast<const uint8_t*>(header), header_bytes},
+                    {static_cast<const uint8_t*>(data), bytes});
+  return UCS_OK;
+}
+
+absl::StatusOr<UcxMemory> UcxMemory::Allocate(UcxWorker& worker, uint64_t bytes) {
+  ucp_mem_map_params_t parameters = {};
+  parameters.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                          UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+  parameters.length = bytes;
+  parameters.flags = UCP_MEM_MAP_ALLOCATE;
+  UcxMemory result;
+  const ucs_status_t mapped = ucp_mem_map(worker.context(), &parameters, &result.memory_);
+  RETURN_IF_ERROR(FromUcs(mapped, absl::StrCat("allocating ", bytes, " bytes of shared memory")));
+  result.context_ = worker.context();
+  ucp_mem_attr_t attributes = {};
+  attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
+  RETURN_IF_ERROR(FromUcs(ucp_mem_query(result.memory_, &attributes), "asking UCX about memory"));
+  ENSURE(attributes.length >= bytes);
+  result.base_ = static_cast<uint8_t*>(attributes.address);
+  result.bytes_ = bytes;
+  return result;
+}
+
+UcxMemory::UcxMemory(UcxMemory&& other) noexcept { *this = std::move(other); }
+
+UcxMemory& UcxMemory::operator=(UcxMemory&& other) noexcept {
+  std::swap(context_, other.context_);
+  std::swap(memory_, other.memory_);
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+UcxMemory::~UcxMemory() {
+  if (memory_ != nullptr) ucp_mem_unmap(context_, memory_);
+}
+
+absl::StatusOr<std::vector<uint8_t>> UcxMemory::PackKey() const {
+  void* packed = nullptr;
+  size_t bytes = 0;
+  RETURN_IF_ERROR(FromUcs(ucp_rkey_pack(context_, memory_, &packed, &bytes), "packing a key"));
+  const auto* begin = static_cast<const uint8_t*>(packed);
+  std::vector<uint8_t> key(begin, begin + bytes);
+  ucp_rkey_buffer_release(packed);
+  return key;
+}
+
+}  // namespace baton::kv

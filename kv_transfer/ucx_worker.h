@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// One UCX context with one worker: memory that others may write, messages, endpoints.
+//
+// A data path is a context of its own.  kMemoryWrites (path A) knows RMA and excludes TCP,
+// because UCX silently turns a put over TCP into an unchecked copy by the target's CPU;
+// kCheckedMessages (path B) knows active messages over TCP only, so that no put handler
+// exists that a stranger could reach.
+//
+// Thread:     created anywhere, then used by one thread at a time.
+// Ownership:  endpoints, memory and keys must be gone before their worker.
+// Cost:       nothing blocks but Create and the destructor (≤ 1 s, for closing endpoints).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "kv_transfer/ucx_handles.h"
+
+namespace baton::kv {
+
+enum class DataPath : uint8_t { kMemoryWrites, kCheckedMessages };
+
+// Called at most once, on the worker's thread, from Progress or from the call itself.
+using UcxDone = absl::AnyInvocable<void(const absl::Status&)>;
+
+// Active messages of Baton's own; the payload is whole and stays valid during the call.
+using UcxReceive =
+    absl::AnyInvocable<void(absl::Span<const uint8_t> header, absl::Span<const uint8_t> payload)>;
+
+class UcxWorker {
+ public:
+  struct Options {
+    DataPath path = DataPath::kMemoryWrites;
+    std::vector<std::string> devices;  // network devices; empty: all
+    std::string transports;            // UCX_TLS; empty: by the path
+  };
+  // FAILED_PRECONDITION: UCX has no transport for the path on these devices.
+  static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const Options& options);
+  ~UcxWorker();
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  // What a peer's Connect needs.
+  const std::vector<uint8_t>& address() const { return address_; }
+  size_t header_bytes_max() const { return header_bytes_max_; }
+
+  // True if anything happened.
+  bool Progress();
+  // Readable when Progress would do something, after Arm() said true.
+  int event_fd() const { return event_fd_; }
+  // False: there is something to progress already.
+  bool Arm();
+
+  // Messages with this id go to `receive`.  Call once per id, before the first Progress.
+  void OnMessage(uint16_t id, UcxReceive receive);
+  // Rendezvous messages, which no Baton process sends, were refused this often.
+  uint64_t messages_refused() const { return messages_refused_; }
+
+  // For ucx_endpoint and ucx_memory.
+  ucp_worker_h handle() const { return worker_.get(); }
+  ucp_context_h context() const { return context_.get(); }
+  // Takes over a close request that UCX has not finished, and what must live until then.
+  void AwaitClose(void* request, std::unique_ptr<struct UcxEndpointState> keep);
+  size_t closing() const { return closing_.size(); }
+
+ private:
+  struct Receiver {
+    UcxWorker* worker;
+    UcxReceive receive;
+  };
+  struct Closing {
+    void* request;
+    std::unique_ptr<struct UcxEndpointState> keep;
+  };
+
+  UcxWorker() = default;
+  absl::Status Init(const Options& options);
+  void ReapClosed();
+  static ucs_status_t OnActiveMessage(void* argument, const void* header, size_t header_bytes,
+                                      void* data, size_t bytes,
+                                      const ucp_am_recv_param_t* parameters);
+
+  UcxContextHandle context_;
+  UcxWorkerHandle worker_;
+  std::vector<uint8_t> address_;
+  size_t header_bytes_max_ = 0;
+  int event_fd_ = -1;
+  uint64_t messages_refused_ = 0;
+  std::vector<std::unique_ptr<Receiver>> receivers_;
+  std::vector<Closing> closing_;
+};
+
+// Memory that UCX allocated, so that peers on this host write it without our help.
+//
+// Ownership:  must go before its worker.  Zeroed and lazily backed (sysv) or pre-faulted (posix).
+class UcxMemory {
+ public:
+  static absl::StatusOr<UcxMemory> Allocate(UcxWorker& worker, uint64_t bytes);
+  UcxMemory() = default;
+  UcxMemory(UcxMemory&& other) noexcept;
+  UcxMemory& operator=(UcxMemory&& other) noexcept;
+  ~UcxMemory();
+
+  uint8_t* base() const { return base_; }
+  uint64_t bytes() const { return bytes_; }
+  // What a peer's endpoint unpacks into a key.
+  absl::StatusOr<std::vector<uint8_t>> PackKey() const;
+
+ private:
+  ucp_context_h context_ = nullptr;
+  ucp_mem_h memory_ = nullptr;
+  uint8_t* base_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace baton::kv
