@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace baton::kv {
 
@@ -32,5 +33,26 @@ struct Layout {
   }
   bool operator==(const Layout&) const = default;
 };
+
+// One contiguous piece of a write: the same bytes at an offset of either pool.
+struct Copy {
+  uint64_t source_offset = 0;
+  uint64_t target_offset = 0;
+  uint64_t size_bytes = 0;
+  bool operator==(const Copy&) const = default;
+};
+
+// Appends a copy, or lengthens the last one where both sides go on without a gap.
+inline void AppendCopy(std::vector<Copy>& copies, const Copy& next) {
+  if (!copies.empty()) {
+    Copy& last = copies.back();
+    if (last.source_offset + last.size_bytes == next.source_offset &&
+        last.target_offset + last.size_bytes == next.target_offset) {
+      last.size_bytes += next.size_bytes;
+      return;
+    }
+  }
+  copies.push_back(next);
+}
 
 }  // namespace baton::kv

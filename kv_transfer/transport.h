@@ -35,6 +35,7 @@ struct LinkInfo {
   char data_path = '?';                   // 'A' memory writes, 'B' checked messages
   double bandwidth_bytes_per_second = 0;  // measured at connection
   absl::Duration latency;
+  bool mixed_numerics = false;  // the classes differ and that was allowed: K8 is not claimed
 };
 
 // ── events of both sides ────────────────────────────────────────────────────────────
@@ -44,6 +45,7 @@ struct PeerUp {
   LinkInfo link;
 };
 // The link is gone; `declared_dead`: this incarnation will never get another ticket (K7).
+// Without a PeerUp before it: the peer was refused, FAILED_PRECONDITION names the field (K6).
 struct PeerDown {
   WorkerRef peer;
   absl::Status why;
@@ -85,8 +87,19 @@ struct PushEnded {
   absl::Status why;
 };
 
-using TransportEvent =
-    std::variant<PeerUp, PeerDown, CommitArrived, Quiet, WriterFailed, WriteDone, PushEnded>;
+// An owner had declared this process dead; it goes on under a new incarnation (rules 3, 4).
+// Every push of the old one has ended before (PushEnded, WriteDone); links come up again.
+struct Reborn {
+  Incarnation incarnation;
+};
+
+// ── of the owner: its incarnation was declared dead; the process must exit (rule 7) ──
+struct MustExit {
+  absl::Status why;
+};
+
+using TransportEvent = std::variant<PeerUp, PeerDown, CommitArrived, Quiet, WriterFailed, WriteDone,
+                                    PushEnded, Reborn, MustExit>;
 
 class OwnerTransport {
  public:
@@ -112,12 +125,15 @@ class WriterTransport {
 
   // Claims the ticket, once (rule 11).  A ticket that was revoked, was seen before, or names
   // another owner incarnation than the link's is answered by PushEnded (K11, rule 1).
+  // REQUIRES: no push of this key is alive here (the caller knows its own keys).
   virtual void Accept(const Ticket& ticket) = 0;
-  // Copies one layer's pieces.  REQUIRES: accepted; source blocks stay as they are until
-  // WriteDone.  Writes after PushEnded complete with an error.
+  // Copies one layer's pieces.  REQUIRES: accepted; target indices rise; no piece (layer,
+  // target) is written twice under one key; source blocks stay as they are until WriteDone.
+  // Writes after PushEnded complete with an error.
   virtual void Write(WriteId id, GrantKey key, uint32_t layer,
                      absl::Span<const WritePiece> pieces) = 0;
-  // REQUIRES: every Write of the key is done with OK.  Nothing may follow for the key.
+  // REQUIRES: every layer of every block of the ticket was written and is done with OK.
+  // Nothing may follow for the key.
   virtual void SendCommit(const Commit& commit) = 0;
   // Gives the push up (cancelled, failed).  Writes still out end by WriteDone.
   virtual void Abandon(GrantKey key, const absl::Status& why) = 0;

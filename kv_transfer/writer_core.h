@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// The writer's half of the KV protocol: pushes, their writes, and the promise never to write.
+//
+// A pure state machine, driven as owner_core.h.
+//
+//   push:  Accept ─► Active ──SendCommit──► gone
+//                      └──Revoke, Abandon, link lost──► ended; its posted writes drain
+//
+// Invariant (K11): a generation is recorded as closed before Quiet is said for it, and nothing
+// is posted under a closed generation.  The record is bounded: the owner says the lowest
+// generation still open; beyond closed_max the oldest are closed without a record of their own.
+//
+// Thread:     the driver's.  Cost: log(pushes) per call; nothing waits.
+// Bounds (K5): bytes and writes in flight per link, writes waiting, pushes, closed generations.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/ids.h"
+#include "kv_transfer/link_core.h"
+#include "kv_transfer/link_io.h"
+#include "kv_transfer/ticket.h"
+#include "kv_transfer/transport.h"
+
+namespace baton::kv {
+
+class WriterCore final : public LinkCore {
+ public:
+  struct Options {
+    LinkOptions link;
+    uint64_t bytes_in_flight_max = 32ull << 20;  // per link; one larger write goes alone
+    uint32_t writes_in_flight_max = 128;         // per link
+    uint32_t writes_waiting_max = 65536;         // all links; more end RESOURCE_EXHAUSTED
+    uint32_t pushes_max = 4096;
+    uint32_t closed_max = 4096;  // generations recorded per owner incarnation
+  };
+
+  // `self`: what our Hello says; its layout is the pool's.  `rebirth_seed`: chance handed in,
+  // from which later incarnations are drawn.  `io` outlives the core.
+  WriterCore(const Options& options, Hello self, uint64_t rebirth_seed, LinkIo& io);
+
+  // ── from the role loop, through the driver: as WriterTransport ────────────────────
+  // Calls for a key whose PushEnded is on its way are answered as WriterTransport says.
+  void Accept(const Ticket& ticket);
+  void Write(WriteId id, GrantKey key, uint32_t layer, absl::Span<const WritePiece> pieces);
+  void SendCommit(const Commit& commit);
+  void Abandon(GrantKey key, const absl::Status& why);
+
+  // ── what the driver brings, beside the links' own ────────────────────────────────
+  // Of LinkIo::Post.
+  void WriteEnded(uint64_t write, const absl::Status& status);
+  void DataClosed(LinkId link, bool fenced) override;
+
+  // ── for metrics ───────────────────────────────────────────────────────────────────
+  uint64_t bytes_in_flight() const { return bytes_in_flight_; }
+  size_t writes_waiting() const { return writes_waiting_; }
+  size_t pushes() const { return pushes_.size(); }
+
+ private:
+  struct Push {
+    Ticket ticket;
+    LinkId link;
+    std::vector<bool> begun;   // [layer][target]: a piece is written once
+    uint64_t pieces_done = 0;  // with OK
+  };
+  struct Waiting {
+    WriteId id;
+    DataWrite write;
+  };
+  struct Posted {
+    WriteId id;
+    GrantKey key;
+    LinkId link;
+    uint64_t bytes = 0;
+    uint32_t pieces = 0;
+    bool ended = false;     // WriteEnded came
+    bool answered = false;  // path B: WriteResult came; true from the start on path A
+    absl::Status status;
+  };
+  // What is on its way over one link.
+  struct Flow {
+    std::deque<Waiting> waiting;
+    uint64_t bytes = 0;
+    uint32_t writes = 0;
+  };
+  // One incarnation of an owner: what may never be written there again, and what still is.
+  struct Owner {
+    std::string worker;
+    Generation floor;                              // all below are closed
+    absl::btree_set<Generation> closed;            // at or above the floor
+    absl::btree_map<Generation, uint32_t> posted;  // writes out
+    absl::btree_set<Generation> quiet_owed;        // revoked, not drained
+  };
+
+  void HelloAccepted(Link& link) override;
+  void Received(Link& link, const Frame& frame) override;
+  void HeartbeatArrived(Link& link, const Heartbeat& heartbeat) override;
+  Generation LowestOpen(const Link&) const override { return Generation(0); }
+  void LinkEnded(const Link& link, const absl::Status& why, bool silent) override;
+  bool accepts_links() const override { return !fenced_; }
+
+  absl::Status CheckTicket(const Ticket& ticket);
+  void RevokeArrived(Link& link, const RevokeFrame& revoke);
+  void ResultArrived(const Link& link, const WriteResult& result);
+  void DeclaredDeadArrived(Link& link, Incarnation incarnation);
+  void CloseGeneration(Owner& owner, Generation generation);
+  void RaiseFloor(Owner& owner, Generation lowest_open);
+  // Ends a push: its waiting writes fail, its posted ones go on.  `tell`: PushEnded.
+  void EndPush(GrantKey key, const absl::Status& why, bool tell);
+  void PostWaiting(LinkId link);
+  void FinishIfOver(uint64_t write);
+  void SayQuietIfDrained(Incarnation owner, Generation generation);
+  void BeRebornIfDrained();
+
+  const Options options_;
+  const uint64_t rebirth_seed_;
+  uint64_t rebirths_ = 0;
+  bool fenced_ = false;  // declared dead: drain, then be reborn
+  absl::btree_map<GrantKey, Push> pushes_;
+  absl::btree_map<uint64_t, Posted> posted_;
+  absl::btree_map<LinkId, Flow> flows_;
+  absl::btree_map<Incarnation, Owner> owners_;
+  std::deque<Incarnation> superseded_;  // owners that were replaced (K7)
+  uint64_t last_write_ = 0;
+  uint64_t bytes_in_flight_ = 0;
+  size_t writes_waiting_ = 0;
+};
+
+}  // namespace baton::kv
