@@ -34,8 +34,10 @@ function(baton_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;VENDOR;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE baton_flags catch_main ${ARG_DEPS} ${ARG_VENDOR})
+  # Both relative to the root, where catch_main's main() goes first.
+  file(RELATIVE_PATH binary_dir ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   target_compile_definitions(${name} PRIVATE
-      BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BATON_BINARY_DIR="${PROJECT_BINARY_DIR}")
+      BATON_SOURCE_DIR="." BATON_BINARY_DIR="${binary_dir}")
   add_test(NAME ${name} COMMAND ${name})
   if(ARG_LABELS)
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
