@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "base/bell.h"
+#include "base/mutex.h"
 
 namespace baton {
 
@@ -26,7 +26,7 @@ class Mailbox {
 
   [[nodiscard]] bool Push(T item) {
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       if (items_.size() >= items_max_) return false;
       items_.push_back(std::move(item));
     }
@@ -36,14 +36,14 @@ class Mailbox {
 
   // Everything that came since the last call, oldest first.
   std::vector<T> TakeAll() {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return std::exchange(items_, {});
   }
 
  private:
   const size_t items_max_;
   Bell* const bell_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::vector<T> items_ ABSL_GUARDED_BY(mutex_);
 };
 
