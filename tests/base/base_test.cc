@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/ensure.h"
 #include "base/ids.h"
 #include "base/lease.h"
 #include "base/mailbox.h"
