@@ -6,13 +6,23 @@
 #include "engine/text/unicode.h"
 
 namespace baton::text {
+namespace {
+
+// Half a surrogate at the end of the bytes.  It can become no character, but the reference's
+// decoder waits for the byte behind it, so that text comes at the same token here and there.
+bool IsHalfSurrogate(absl::string_view rest) {
+  return rest.size() == 2 && rest[0] == '\xED' && (rest[1] & 0xE0) == 0xA0;
+}
+
+}  // namespace
 
 void Utf8Stream::Push(absl::string_view bytes, std::string& out) {
   held_.append(bytes.data(), bytes.size());
   size_t at = 0;
   while (at < held_.size()) {
     const Utf8Step step = DecodeUtf8(held_, at);
-    if (step.kind == Utf8Step::kIncomplete) break;
+    const absl::string_view rest = absl::string_view(held_).substr(at);
+    if (step.kind == Utf8Step::kIncomplete || IsHalfSurrogate(rest)) break;
     if (step.kind == Utf8Step::kBad) {
       out.append(kReplacement);
     } else {
@@ -24,7 +34,9 @@ void Utf8Stream::Push(absl::string_view bytes, std::string& out) {
 }
 
 void Utf8Stream::Flush(std::string& out) {
-  if (!held_.empty()) out.append(kReplacement);
+  for (size_t at = 0; at < held_.size(); at += DecodeUtf8(held_, at).size) {
+    out.append(kReplacement);
+  }
   held_.clear();
 }
 

@@ -4,7 +4,8 @@
 // Turns the bytes of tokens, which may end inside a character, into text that may be shown.
 //
 // Bytes that can still become a character are held back; what cannot becomes one U+FFFD per
-// maximal subpart at once.  All text together equals the decoding of all bytes together.
+// maximal subpart at once (half a surrogate: with the byte behind it).  All text together
+// equals the decoding of all bytes together.
 #pragma once
 
 #include <string>

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "engine/text/text_model.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace baton::text {
+namespace {
+
+// An id that may be absent, but not malformed.
+absl::StatusOr<std::optional<TokenId>> OptionalId(const engine::Gguf& file, absl::string_view key) {
+  if (!file.Has(key)) return std::optional<TokenId>();
+  ASSIGN_OR_RETURN(const uint64_t id, file.Unsigned(key, INT32_MAX));
+  return std::optional<TokenId>(static_cast<TokenId>(id));
+}
+
+absl::StatusOr<std::vector<std::string>> Strings(const engine::Gguf& file, absl::string_view key) {
+  ASSIGN_OR_RETURN(const std::vector<absl::string_view> views, file.Strings(key));
+  return std::vector<std::string>(views.begin(), views.end());
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerData> ReadTokenizerData(const engine::Gguf& file) {
+  TokenizerData data;
+  ASSIGN_OR_RETURN(const absl::string_view model, file.String("tokenizer.ggml.model"));
+  data.model = std::string(model);
+  ASSIGN_OR_RETURN(const absl::string_view pre, file.String("tokenizer.ggml.pre"));
+  data.pre_tokenizer = std::string(pre);
+  ASSIGN_OR_RETURN(data.tokens, Strings(file, "tokenizer.ggml.tokens"));
+  ASSIGN_OR_RETURN(data.merges, Strings(file, "tokenizer.ggml.merges"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> types, file.Integers("tokenizer.ggml.token_type"));
+  for (const int64_t type : types) {
+    if (type < 1 || type > 6) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tokenizer.ggml.token_type: ", type, " is no type of token"));
+    }
+    data.types.push_back(static_cast<TokenType>(type));
+  }
+  ASSIGN_OR_RETURN(data.bos, OptionalId(file, "tokenizer.ggml.bos_token_id"));
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
+    ASSIGN_OR_RETURN(const std::optional<TokenId> id, OptionalId(file, key));
+    if (id.has_value()) data.end_ids.push_back(*id);
+  }
+  if (file.Has("tokenizer.ggml.add_bos_token")) {
+    ASSIGN_OR_RETURN(data.add_bos, file.Bool("tokenizer.ggml.add_bos_token"));
+  }
+  return data;
+}
+
+absl::StatusOr<TextModel> TextModel::Load(const engine::Gguf& file) {
+  auto data = ReadTokenizerData(file);
+  if (!data.ok()) return data.status();
+  auto tokenizer = Tokenizer::Create(*data);
+  if (!tokenizer.ok()) return Annotate(tokenizer.status(), file.name());
+  return TextModel(*std::move(tokenizer));
+}
+
+absl::StatusOr<std::vector<TokenId>> TextModel::EncodePrompt(absl::string_view prompt) const {
+  ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer_.Encode(prompt, false));
+  if (tokenizer_.add_bos()) ids.insert(ids.begin(), *tokenizer_.bos());
+  return ids;
+}
+
+}  // namespace baton::text
