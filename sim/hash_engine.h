@@ -5,8 +5,8 @@
 //
 // It writes real bytes into the pool: layer l's row of a position depends on the token, the
 // position and all rows of layer l - 1 up to there, as attention does; the token drawn is a
-// hash of every row of the last layer's digest and the sampling seed.  So a lost, stale or
-// misplaced block changes the answer, in whatever process it is read, while batching and
+// hash of all rows of the last layer, the output index and the sampling parameters.  So a lost,
+// stale or misplaced block changes the answer, in whatever process it is read, while batching and
 // chunking do not (K8).  A layer's bytes appear at the moment of its LayerDone, not before.
 //
 // Thread:    one; virtual time comes from `clock`, which the simulator moves.
@@ -30,8 +30,8 @@ namespace baton::sim {
 struct HashEngineOptions {
   uint32_t vocab_size = 1000;
   uint32_t context_max = 8192;
-  // A step takes step + token * (all its tokens); the layers are done at equal distances,
-  // the last one at its end.
+  // A step takes step + token * (all its tokens); each layer has an equal share of it, and
+  // so has the head, after the last layer.
   absl::Duration step = absl::Milliseconds(2);
   absl::Duration token = absl::Microseconds(100);
 };

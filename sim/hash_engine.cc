@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// The arithmetic of a model made of hashes, once over a pool and once without (Oracle).
+#include "sim/hash_engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/ensure.h"
+#include "base/random.h"
+#include "engine/sequence.h"
+
+namespace baton::sim {
+namespace {
+
+using engine::KvLayout;
+using engine::KvPool;
+
+uint64_t Mix(uint64_t a, uint64_t b) { return SplitMix64(SplitMix64(a) ^ b); }
+
+// One position's K and V of all heads, in wire order of (K or V, head).
+struct Row {
+  std::vector<uint8_t> bytes;
+  explicit Row(const KvLayout& layout)
+      : bytes(2 * layout.kv_heads * layout.head_dim * KvTypeBytes(layout.type)) {}
+
+  void Fill(uint64_t value, uint32_t layer) {
+    for (size_t at = 0; at < bytes.size(); at += 8) {
+      const uint64_t word = CounterRandom(value, layer, at);
+      std::memcpy(bytes.data() + at, &word, std::min<size_t>(8, bytes.size() - at));
+    }
+  }
+  uint64_t Hash() const {
+    uint64_t hash = 0;
+    for (size_t at = 0; at < bytes.size(); at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + at, std::min<size_t>(8, bytes.size() - at));
+      hash = Mix(hash, word);
+    }
+    return hash;
+  }
+  // Between this row and its places in the block.
+  template <typename CopyPiece>
+  void EachPiece(const KvPool& pool, uint32_t layer, BlockIndex block, uint32_t token,
+                 CopyPiece copy) {
+    const size_t piece = size_t{pool.layout.head_dim} * KvTypeBytes(pool.layout.type);
+    uint8_t* const base = pool.at(layer, block);
+    for (uint32_t i = 0; i < 2 * pool.layout.kv_heads; ++i) {
+      copy(bytes.data() + i * piece, base + (size_t{i} * kBlockTokens + token) * piece, piece);
+    }
+  }
+  void Store(const KvPool& pool, uint32_t layer, BlockIndex block, uint32_t token) {
+    EachPiece(pool, layer, block, token,
+              [](uint8_t* row, uint8_t* place, size_t n) { std::memcpy(place, row, n); });
+  }
+  void Load(const KvPool& pool, uint32_t layer, BlockIndex block, uint32_t token) {
+    EachPiece(pool, layer, block, token,
+              [](uint8_t* row, uint8_t* place, size_t n) { std::memcpy(row, place, n); });
+  }
+};
+
+uint64_t FirstInput(TokenId token, uint32_t position) {
+  return Mix(static_cast<uint64_t>(token) + 1, position);
+}
+
+OutputToken Draw(uint64_t state, const engine::SampleSpec& spec, uint32_t vocab_size) {
+  const SamplingParams& params = spec.params;
+  uint64_t hash = Mix(state, spec.output_index);
+  if (params.temperature > 0) hash = Mix(Mix(hash, params.seed), params.choice);
+  for (const auto& [id, bias] : params.logit_bias) hash = Mix(hash, static_cast<uint64_t>(id));
+  if (!spec.history.empty()) hash = Mix(hash, spec.prompt_tokens);
+  for (const TokenId id : spec.history) hash = Mix(hash, static_cast<uint64_t>(id));
+
+  const auto banned = [&](TokenId id) {
+    return std::find(spec.banned.begin(), spec.banned.end(), id) != spec.banned.end();
+  };
+  ENSURE(spec.banned.size() < vocab_size);
+  OutputToken drawn;
+  drawn.id = static_cast<TokenId>(hash % vocab_size);
+  while (banned(drawn.id)) drawn.id = (drawn.id + 1) % static_cast<TokenId>(vocab_size);
+  if (params.logprobs < 0) return drawn;
+  drawn.logprob = -static_cast<float>(UnitInterval(Mix(hash, 1)));
+  for (int32_t i = 0; i < params.logprobs; ++i) {
+    const auto id = static_cast<TokenId>((static_cast<uint32_t>(drawn.id) + i) % vocab_size);
+    drawn.top.push_back({id, drawn.logprob - static_cast<float>(i)});
+  }
+  return drawn;
+}
+
+}  // namespace
+
+HashEngine::HashEngine(const HashEngineOptions& options, const KvPool& pool, const Clock& clock)
+    : options_(options), pool_(pool), clock_(clock) {
+  ENSURE(pool.base != nullptr && pool.layout.layers > 0);
+  info_.layers = pool.layout.layers;
+  info_.vocab_size = options.vocab_size;
+  info_.context_max = options.context_max;
+}
+
+void HashEngine::Submit(engine::Step step) {
+  ENSURE(!step_.has_value());
+  ENSURE(step.id > last_step_ && !step.slices.empty());
+  std::vector<BlockIndex> written;
+  inputs_.clear();
+  size_t tokens = 0;
+  for (const engine::Slice& slice : step.slices) {
+    const uint32_t end = slice.position + static_cast<uint32_t>(slice.tokens.size());
+    ENSURE(!slice.tokens.empty() && end <= options_.context_max);
+    ENSURE(slice.block_table.size() >= BlocksFor(end));
+    for (const BlockIndex block : slice.block_table) ENSURE(block < pool_.layout.blocks);
+    for (uint32_t i = slice.position / kBlockTokens; i < BlocksFor(end); ++i) {
+      written.push_back(slice.block_table[i]);
+    }
+    std::vector<uint64_t>& inputs = inputs_.emplace_back();
+    for (uint32_t i = 0; i < slice.tokens.size(); ++i) {
+      const TokenId token = slice.tokens[i];
+      ENSURE(token >= 0 && static_cast<uint32_t>(token) < options_.vocab_size);
+      inputs.push_back(FirstInput(token, slice.position + i));
+    }
+    tokens += slice.tokens.size();
+  }
+  std::sort(written.begin(), written.end());
+  ENSURE(std::adjacent_find(written.begin(), written.end()) == written.end());
+  last_step_ = step.id;
+  started_ = clock_.Now();
+  duration_ = options_.step + static_cast<double>(tokens) * options_.token;
+  layers_done_ = 0;
+  step_ = std::move(step);
+  ++steps_;
+}
+
+absl::Time HashEngine::LayerTime(uint32_t layer) const {
+  return started_ + duration_ * (layer + 1) / (info_.layers + 1);
+}
+
+absl::Time HashEngine::NextEvent() const {
+  if (!step_.has_value()) return absl::InfiniteFuture();
+  if (layers_done_ < info_.layers && step_->layer_events) return LayerTime(layers_done_);
+  return started_ + duration_;
+}
+
+void HashEngine::RunLayer(uint32_t layer) {
+  Row row(pool_.layout);
+  for (size_t s = 0; s < step_->slices.size(); ++s) {
+    const engine::Slice& slice = step_->slices[s];
+    const auto block = [&](uint32_t position) {
+      return slice.block_table[position / kBlockTokens];
+    };
+    uint64_t digest = 0;
+    for (uint32_t position = 0; position < slice.position; ++position) {
+      row.Load(pool_, layer, block(position), position % kBlockTokens);
+      digest = Mix(digest, row.Hash());
+    }
+    for (uint32_t i = 0; i < slice.tokens.size(); ++i) {
+      const uint32_t position = slice.position + i;
+      row.Fill(inputs_[s][i], layer);
+      row.Store(pool_, layer, block(position), position % kBlockTokens);
+      digest = Mix(digest, row.Hash());
+      inputs_[s][i] = Mix(inputs_[s][i], digest);
+    }
+  }
+}
+
+std::vector<engine::Sampled> HashEngine::Sample() const {
+  std::vector<engine::Sampled> sampled;
+  for (size_t s = 0; s < step_->slices.size(); ++s) {
+    const engine::Slice& slice = step_->slices[s];
+    if (!slice.sample.has_value()) continue;
+    sampled.push_back({slice.tag, Draw(inputs_[s].back(), *slice.sample, options_.vocab_size)});
+  }
+  return sampled;
+}
+
+void HashEngine::Poll(std::vector<engine::Event>& events) {
+  if (!step_.has_value()) return;
+  const absl::Time now = clock_.Now();
+  while (layers_done_ < info_.layers && now >= LayerTime(layers_done_)) {
+    RunLayer(layers_done_);
+    if (step_->layer_events) events.push_back(engine::LayerDone{step_->id, layers_done_});
+    ++layers_done_;
+  }
+  if (now < started_ + duration_) return;
+  ENSURE(layers_done_ == info_.layers);
+  events.push_back(engine::StepDone{step_->id, absl::OkStatus(), Sample()});
+  step_.reset();
+}
+
+std::vector<OutputToken> Oracle(const Sequence& sequence, const HashEngineOptions& options,
+                                const KvLayout& layout) {
+  Sequence known = sequence;
+  std::vector<OutputToken> drawn;
+  std::vector<uint64_t> digests(layout.layers, 0);
+  Row row(layout);
+  for (uint32_t position = 0;; ++position) {
+    uint64_t value = FirstInput(known.at(position), position);
+    for (uint32_t layer = 0; layer < layout.layers; ++layer) {
+      row.Fill(value, layer);
+      digests[layer] = Mix(digests[layer], row.Hash());
+      value = Mix(value, digests[layer]);
+    }
+    if (position + 1 < known.size()) continue;
+    OutputToken token = Draw(value, engine::NextSample(known), options.vocab_size);
+    known.outputs.push_back(token.id);
+    drawn.push_back(std::move(token));
+    const TokenId id = drawn.back().id;
+    const bool stop =
+        std::find(known.stop_ids.begin(), known.stop_ids.end(), id) != known.stop_ids.end();
+    if (stop || --known.remaining_tokens == 0 || known.size() >= options.context_max) return drawn;
+  }
+}
+
+}  // namespace baton::sim
