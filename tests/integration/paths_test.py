@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: Baton developers
+# SPDX-License-Identifier: Apache-2.0
+
+"""K8 from outside: the answer does not depend on the path.
+
+Same tokens and bit-equal logprobs for colocated, disaggregated over shared memory and over TCP,
+cold and warm prefix, alone and 8 at a time, greedy and temperature 1 with a seed.  The path is
+proven by the counters of both roles.  --count N runs N prompts of random lengths instead.
+"""
+
+import concurrent.futures
+import sys
+
+from cluster import BLOCK_BYTES, LAYERS, Cluster, run, words
+
+LENGTHS = [1, 15, 16, 17, 511, 512, 513, 2000]
+COUNT = 0
+if "--count" in sys.argv:
+    at = sys.argv.index("--count")
+    COUNT = int(sys.argv[at + 1])
+    del sys.argv[at:at + 2]
+    state = 7
+    LENGTHS = []
+    for _ in range(COUNT):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        LENGTHS.append(1 + (state >> 33) % 4000)
+
+SAMPLING = {"greedy": {"temperature": 0}, "seeded": {"temperature": 1, "seed": 1234}}
+
+
+def ask(cluster, length, sampling):
+    answer = cluster.generate(words(length, seed=length), raw=True, max_tokens=12, logprobs=2,
+                              **SAMPLING[sampling])
+    assert answer["prompt_tokens"] == length, (answer["prompt_tokens"], length)
+    return answer
+
+
+def bits(answer):
+    return (answer["token_ids"], answer["logprob_bits"], answer["text"], answer["finish_reason"])
+
+
+def blocks_of(tokens):
+    return (tokens + 15) // 16
+
+
+def transfer_bytes(cluster, role):
+    return sum(int(cluster.metrics(n).sum("baton_kv_transfer_bytes_total"))
+               for n in cluster.names(role))
+
+
+def collect(sets, path, transports):
+    """All answers of one cluster: {(length, sampling): bits}; cold, warm and 8 at a time."""
+    answers = {}
+    with Cluster(sets=sets, kv_memory="512MiB") as cluster:
+        pushed = 0
+        for length in LENGTHS:
+            for sampling in SAMPLING:
+                before = transfer_bytes(cluster, "prefill")
+                computed = sum(cluster.metrics(n).sum("baton_prompt_tokens_total", source="computed")
+                               for n in cluster.names("prefill"))
+                cold_or_warm = sampling == "seeded"
+                answer = ask(cluster, length, sampling)
+                assert answer["path"] == path, (length, answer["path"])
+                answers[length, sampling] = bits(answer)
+                if path == "disaggregated":
+                    kv = answer["kv"]
+                    assert kv["transport"] in transports, kv
+                    assert kv["bytes"] == kv["blocks"] * BLOCK_BYTES * LAYERS, kv
+                    if not cold_or_warm:
+                        assert kv["blocks"] == blocks_of(length), (length, kv)
+                    after = transfer_bytes(cluster, "prefill")
+                    assert after - before == kv["bytes"], (before, after, kv)
+                    assert transfer_bytes(cluster, "decode") == after
+                    pushed += kv["bytes"]
+                    if not cold_or_warm:
+                        now = sum(cluster.metrics(n).sum("baton_prompt_tokens_total",
+                                                         source="computed")
+                                  for n in cluster.names("prefill"))
+                        assert now - computed == length, (now, computed, length)
+                if cold_or_warm and length > 16:
+                    assert answer["cached_tokens"] > 0, (length, answer)
+        # Warm, and eight at a time.
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            jobs = [(l, s) for l in LENGTHS for s in SAMPLING]
+            for job, answer in zip(jobs, pool.map(lambda j: ask(cluster, *j), jobs)):
+                assert bits(answer) == answers[job], (path, job, bits(answer), answers[job])
+                assert answer["cached_tokens"] <= answer["prompt_tokens"]
+        cluster.wait_idle(1)
+    return answers
+
+
+def every_path_gives_the_same_bits():
+    base = ["engine.batch_tokens=256", "engine.chunk_tokens=512"]
+    colocated = collect(base + ["router.colocate_below_tokens=1000000"], "colocated", ())
+    shm = collect(base + ["router.colocate_below_tokens=0", "kv_transfer.transport=shm"],
+                  "disaggregated", ("posix", "sysv"))
+    tcp = collect(["engine.chunk_tokens=208", "router.colocate_below_tokens=0",
+                   "kv_transfer.transport=tcp"], "disaggregated", ("tcp",))
+    for job, expected in colocated.items():
+        assert shm[job] == expected, ("shm", job, shm[job], expected)
+        assert tcp[job] == expected, ("tcp", job, tcp[job], expected)
+
+
+if __name__ == "__main__":
+    run(every_path_gives_the_same_bits)
