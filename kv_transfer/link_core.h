@@ -87,7 +87,7 @@ class LinkCore {
   void EndLink(LinkId link, const absl::Status& why, bool silent = false);
   void Refuse(Link& link, const Refusal& refusal);
   void Send(const Link& link, const Frame& frame) { io_.Send(link.id, EncodeFrame(frame)); }
-  void Emit(TransportEvent event) { events_.push_back(std::move(event)); }
+  void Emit(TransportEvent event);
 
   Link* Find(LinkId link);
   // The link to this incarnation in state kUp; in any state past Hello.
@@ -110,7 +110,6 @@ class LinkCore {
   void ForgiveOwnAbsence(absl::Time now);
 
   absl::Time last_tick_ = absl::InfinitePast();
-  uint64_t role_ticks_ = 0;
 };
 
 }  // namespace baton::kv

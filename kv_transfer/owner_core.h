@@ -92,7 +92,7 @@ class OwnerCore final : public LinkCore {
     std::string worker;
     LinkId link;  // over which it must be filled; 0: none was up
     char path = 'A';
-    bool broken = false;       // the link is gone, or the writer gave up: no Commit any more
+    bool broken = false;       // told as WriterFailed: no Commit any more, closed to the writer
     bool quarantined = false;  // revoked
     bool fenced = false;       // path A: nothing can land under it any more
     uint32_t landings = 0;     // path B, under way
@@ -103,10 +103,10 @@ class OwnerCore final : public LinkCore {
   struct Life {
     std::string worker;
     ProcessId process;
-    char path = 'A';      // of its last link
-    bool dead = false;    // declared dead or superseded: no ticket again (K7)
-    bool silent = false;  // its process exited or went on under another incarnation
-    uint64_t since = 0;   // order of birth here, for eviction
+    bool memory_writes = false;  // it ever had a link of path A
+    bool dead = false;           // declared dead or superseded: no ticket again (K7)
+    bool silent = false;         // its process exited or went on under another incarnation
+    uint64_t since = 0;          // order of birth here, for eviction
   };
   struct LandingRecord {
     Generation generation;

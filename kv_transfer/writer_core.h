@@ -41,6 +41,7 @@ class WriterCore final : public LinkCore {
     uint64_t bytes_in_flight_max = 32ull << 20;  // per link; one larger write goes alone
     uint32_t writes_in_flight_max = 128;         // per link
     uint32_t writes_waiting_max = 65536;         // all links; more end RESOURCE_EXHAUSTED
+    uint32_t owners_max = 1024;                  // incarnations known
     uint32_t pushes_max = 4096;
     uint32_t closed_max = 4096;  // generations recorded per owner incarnation
   };
@@ -96,6 +97,7 @@ class WriterCore final : public LinkCore {
   // One incarnation of an owner: what may never be written there again, and what still is.
   struct Owner {
     std::string worker;
+    bool superseded = false;                       // forgotten once drained
     Generation floor;                              // all below are closed
     absl::btree_set<Generation> closed;            // at or above the floor
     absl::btree_map<Generation, uint32_t> posted;  // writes out
@@ -114,10 +116,12 @@ class WriterCore final : public LinkCore {
   void ResultArrived(const Link& link, const WriteResult& result);
   void DeclaredDeadArrived(Link& link, Incarnation incarnation);
   void CloseGeneration(Owner& owner, Generation generation);
-  void RaiseFloor(Owner& owner, Generation lowest_open);
+  void RaiseFloor(Incarnation owner, Generation lowest_open);
   // Ends a push: its waiting writes fail, its posted ones go on.  `tell`: PushEnded.
   void EndPush(GrantKey key, const absl::Status& why, bool tell);
+  void DropWaiting(LinkId link, GrantKey key, const absl::Status& why);
   void PostWaiting(LinkId link);
+  void Drained(Incarnation owner, Generation generation);
   void FinishIfOver(uint64_t write);
   void SayQuietIfDrained(Incarnation owner, Generation generation);
   void BeRebornIfDrained();

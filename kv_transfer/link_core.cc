@@ -1,0 +1,267 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// Hello, pairing, readiness, heartbeats and silence of links (K6; docs/kv_transfer.md, Links).
+#include "kv_transfer/link_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/ensure.h"
+
+namespace baton::kv {
+
+LinkCore::LinkCore(const LinkOptions& options, Hello self, LinkIo& io)
+    : link_options_(options), self_(std::move(self)), io_(io) {
+  ENSURE(self_.self.incarnation != Incarnation());
+  ENSURE(!self_.self.worker.empty());
+  ENSURE(self_.layout.block_bytes() > 0 && self_.layout.blocks > 0);
+  ENSURE(options.dead_after > options.heartbeat_interval);
+}
+
+void LinkCore::LinkOpened(LinkId id, absl::Time now) {
+  ENSURE(now >= now_);
+  now_ = now;
+  if (!accepts_links()) {
+    io_.Close(id, absl::UnavailableError("draining before a new incarnation"));
+    return;
+  }
+  if (links_.size() >= link_options_.links_max) {
+    io_.Close(id, absl::ResourceExhaustedError("too many links"));
+    return;
+  }
+  Link link;
+  link.id = id;
+  link.since = link.heard = link.said = link.ticks_changed = now;
+  const bool fresh = links_.emplace(id, link).second;
+  ENSURE(fresh);
+  Send(link, self_);
+}
+
+void LinkCore::FrameArrived(LinkId id, absl::Span<const uint8_t> bytes, absl::Time now) {
+  ENSURE(now >= now_);
+  now_ = now;
+  Link* link = Find(id);
+  if (link == nullptr) return;  // closed by us; the rest of its stream means nothing
+  auto frame = DecodeFrame(bytes);
+  if (!frame.ok()) {
+    ++counters_.malformed_frames;
+    EndLink(id, frame.status());
+    return;
+  }
+  link->heard = now;
+  const bool hello = std::holds_alternative<Hello>(*frame);
+  if (const auto* refused = std::get_if<HelloRefused>(&*frame)) {
+    ++counters_.refused_hellos;
+    if (link->peer) Emit(PeerDown{PeerOf(*link), absl::FailedPreconditionError(refused->message)});
+    EndLink(id, absl::FailedPreconditionError(refused->message));
+  } else if (hello != (link->state == LinkState::kHello)) {
+    ++counters_.malformed_frames;  // Hello is the first frame, and only the first
+    EndLink(id, absl::InvalidArgumentError("frame: Hello missing or repeated"));
+  } else if (hello) {
+    HelloArrived(id, std::get<Hello>(*frame));
+  } else if (const auto* ready = std::get_if<Ready>(&*frame)) {
+    ReadyArrived(*link, *ready);
+  } else if (const auto* heartbeat = std::get_if<Heartbeat>(&*frame)) {
+    if (heartbeat->ticks != link->ticks) link->ticks_changed = now;
+    link->ticks = heartbeat->ticks;
+    HeartbeatArrived(*link, *heartbeat);
+  } else if (!std::holds_alternative<DataPathMessage>(*frame)) {
+    Received(*link, *frame);
+  }
+}
+
+void LinkCore::HelloArrived(LinkId id, const Hello& hello) {
+  Link* link = Find(id);
+  ENSURE(link != nullptr);
+  if (const auto refusal = CheckPair(self_, hello, link_options_.allow_mixed_numerics)) {
+    Emit(PeerDown{hello.self, absl::FailedPreconditionError(refusal->message)});
+    Refuse(*link, *refusal);
+    return;
+  }
+  const auto same_name = [&](const auto& entry) {
+    return entry.first != id && entry.second.peer &&
+           entry.second.peer->self.worker == hello.self.worker;
+  };
+  const auto other = std::find_if(links_.begin(), links_.end(), same_name);
+  if (other != links_.end()) {
+    if (other->second.peer->process != hello.process) {
+      Refuse(*link,
+             {"worker", absl::StrCat("another process named ", hello.self.worker, " is alive")});
+      return;
+    }
+    EndLink(other->first, absl::UnavailableError("replaced by a later connection"));
+    link = Find(id);
+    ENSURE(link != nullptr);
+  }
+  link->peer = hello;
+  HelloAccepted(*link);
+}
+
+void LinkCore::Refuse(Link& link, const Refusal& refusal) {
+  ++counters_.refused_hellos;
+  Send(link, HelloRefused{refusal.field, refusal.message});
+  EndLink(link.id, absl::FailedPreconditionError(refusal.message));
+}
+
+void LinkCore::Prepare(Link& link) {
+  ENSURE(link.peer.has_value());
+  ENSURE(link.state == LinkState::kHello);
+  link.state = LinkState::kPreparing;
+  link.since = now_;
+  io_.Prepare(link.id, *link.peer);
+}
+
+void LinkCore::DataReady(LinkId id, const LinkInfo& info) {
+  Link* link = Find(id);
+  if (link == nullptr || link->state != LinkState::kPreparing) return;
+  ENSURE(!link->data_ready);
+  ENSURE(info.data_path == 'A' || info.data_path == 'B');
+  link->data_ready = true;
+  if (link->peer_ready && link->info.data_path != info.data_path) {
+    EndLink(id, absl::InternalError("the two sides chose different data paths"));
+    return;
+  }
+  // The writer measures; the owner reports what its peer found.
+  if (!link->peer_ready || self_.role == Role::kPrefill) link->info = info;
+  link->info.mixed_numerics = self_.numeric_class != link->peer->numeric_class;
+  Send(*link, Ready{.transport = info.transport,
+                    .data_path = info.data_path,
+                    .bandwidth_bytes_per_second = info.bandwidth_bytes_per_second,
+                    .latency_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(info.latency))});
+  UpIfReady(*link);
+}
+
+void LinkCore::ReadyArrived(Link& link, const Ready& ready) {
+  if (link.state != LinkState::kPreparing || link.peer_ready) return;
+  link.peer_ready = true;
+  if (link.data_ready && link.info.data_path != ready.data_path) {
+    EndLink(link.id, absl::InternalError("the two sides chose different data paths"));
+    return;
+  }
+  if (!link.data_ready || self_.role == Role::kDecode) {
+    link.info = {.transport = ready.transport,
+                 .data_path = ready.data_path,
+                 .bandwidth_bytes_per_second = ready.bandwidth_bytes_per_second,
+                 .latency = absl::Nanoseconds(ready.latency_ns)};
+    link.info.mixed_numerics = self_.numeric_class != link.peer->numeric_class;
+  }
+  UpIfReady(link);
+}
+
+void LinkCore::UpIfReady(Link& link) {
+  if (!link.data_ready || !link.peer_ready) return;
+  ENSURE(link.state == LinkState::kPreparing);
+  link.state = LinkState::kUp;
+  link.since = now_;
+  Emit(PeerUp{PeerOf(link), link.info});
+}
+
+void LinkCore::DataFailed(LinkId id, const absl::Status& why) {
+  ENSURE(!why.ok());
+  if (Find(id) != nullptr) EndLink(id, why);
+}
+
+void LinkCore::LinkLost(LinkId id, const absl::Status& why) {
+  ENSURE(!why.ok());
+  if (Find(id) != nullptr) EndLink(id, why);
+}
+
+void LinkCore::EndLink(LinkId id, const absl::Status& why, bool silent) {
+  ENSURE(!why.ok());
+  const auto it = links_.find(id);
+  ENSURE(it != links_.end());
+  const Link link = std::move(it->second);
+  links_.erase(it);
+  io_.Close(id, why);
+  if (link.peer) LinkEnded(link, why, silent);
+}
+
+void LinkCore::ForgiveOwnAbsence(absl::Time now) {
+  // If this process itself stood still (stopped, swapped out), its peers' frames wait unread:
+  // the gap is not their silence.
+  const absl::Duration gap = now - last_tick_;
+  if (last_tick_ != absl::InfinitePast() && gap > link_options_.dead_after / 2) {
+    for (auto& [id, link] : links_) link.heard = std::min(now, link.heard + gap);
+  }
+  last_tick_ = now;
+}
+
+void LinkCore::Tick(absl::Time now, uint64_t role_ticks) {
+  ENSURE(now >= now_);
+  now_ = now;
+  ForgiveOwnAbsence(now);
+  std::vector<LinkId> silent, stuck;
+  for (auto& [id, link] : links_) {
+    if (now - link.heard >= link_options_.dead_after) {
+      silent.push_back(id);
+    } else if (link.state == LinkState::kPreparing &&
+               now - link.since >= link_options_.prepare_max) {
+      stuck.push_back(id);
+    } else if (link.peer && now - link.said >= link_options_.heartbeat_interval) {
+      link.said = now;
+      Send(link, Heartbeat{.ticks = role_ticks, .lowest_open = LowestOpen(link)});
+    }
+  }
+  for (const LinkId id : silent) {
+    if (Find(id) != nullptr) EndLink(id, absl::UnavailableError("silent for too long"), true);
+  }
+  for (const LinkId id : stuck) {
+    if (Find(id) != nullptr) EndLink(id, absl::InternalError("the data path did not come up"));
+  }
+}
+
+absl::Time LinkCore::NextDeadline() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [id, link] : links_) {
+    next = std::min(next, link.heard + link_options_.dead_after);
+    if (link.state == LinkState::kPreparing) {
+      next = std::min(next, link.since + link_options_.prepare_max);
+    }
+    if (link.peer) next = std::min(next, link.said + link_options_.heartbeat_interval);
+  }
+  return next;
+}
+
+void LinkCore::Emit(TransportEvent event) { events_.push_back(std::move(event)); }
+
+void LinkCore::Poll(std::vector<TransportEvent>& events) {
+  events.insert(events.end(), std::make_move_iterator(events_.begin()),
+                std::make_move_iterator(events_.end()));
+  events_.clear();
+}
+
+std::vector<LinkView> LinkCore::links() const {
+  std::vector<LinkView> views;
+  for (const auto& [id, link] : links_) {
+    if (!link.peer) continue;
+    views.push_back({.link = id,
+                     .state = link.state,
+                     .peer = PeerOf(link),
+                     .info = link.info,
+                     .heard = link.heard,
+                     .ticks = link.ticks,
+                     .ticks_changed = link.ticks_changed});
+  }
+  return views;
+}
+
+LinkCore::Link* LinkCore::Find(LinkId id) {
+  const auto it = links_.find(id);
+  return it == links_.end() ? nullptr : &it->second;
+}
+
+LinkCore::Link* LinkCore::FindKnown(Incarnation peer) {
+  for (auto& [id, link] : links_) {
+    if (link.peer && link.peer->self.incarnation == peer) return &link;
+  }
+  return nullptr;
+}
+
+LinkCore::Link* LinkCore::FindUp(Incarnation peer) {
+  Link* link = FindKnown(peer);
+  return link != nullptr && link->state == LinkState::kUp ? link : nullptr;
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,399 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// Pushes, closed generations, Quiet and rebirth (K2, K5, K7, K11; docs/kv_transfer.md).
+#include "kv_transfer/writer_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/ensure.h"
+#include "base/random.h"
+
+namespace baton::kv {
+namespace {
+
+constexpr size_t kSupersededMax = 1024;
+
+}  // namespace
+
+WriterCore::WriterCore(const Options& options, Hello self, uint64_t rebirth_seed, LinkIo& io)
+    : LinkCore(options.link, std::move(self), io), options_(options), rebirth_seed_(rebirth_seed) {
+  ENSURE(self_.role == Role::kPrefill);
+  ENSURE(options.writes_in_flight_max > 0);
+  ENSURE(options.bytes_in_flight_max > 0);
+}
+
+// ── pushes ────────────────────────────────────────────────────────────────────────────
+
+absl::Status WriterCore::CheckTicket(const Ticket& ticket) {
+  if (fenced_) return absl::UnavailableError("this writer is between two incarnations");
+  if (ticket.writer != self_.self.incarnation) {
+    return absl::UnavailableError("the ticket names another incarnation of the writer");
+  }
+  const Link* link = FindUp(ticket.key.owner);
+  if (link == nullptr) {  // rule 1
+    return absl::UnavailableError("no link to the ticket's owner in that incarnation");
+  }
+  const Owner& owner = owners_.at(ticket.key.owner);
+  if (ticket.key.generation < owner.floor || owner.closed.contains(ticket.key.generation)) {
+    return absl::CancelledError("the ticket was revoked or used before");  // K11, rule 11
+  }
+  if (pushes_.size() >= options_.pushes_max) return absl::ResourceExhaustedError("pushes");
+  for (const BlockIndex block : ticket.blocks) {
+    if (block >= link->peer->layout.blocks) {
+      return absl::InvalidArgumentError("the ticket names a block outside its owner's pool");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void WriterCore::Accept(const Ticket& ticket) {
+  ENSURE(!pushes_.contains(ticket.key));
+  ENSURE(!ticket.blocks.empty());
+  if (absl::Status status = CheckTicket(ticket); !status.ok()) {
+    ++counters_.stale_tickets;
+    Emit(PushEnded{ticket.key, status});
+    return;
+  }
+  CloseGeneration(owners_.at(ticket.key.owner), ticket.key.generation);
+  Push push;
+  push.ticket = ticket;
+  push.link = FindUp(ticket.key.owner)->id;
+  push.begun.resize(ticket.blocks.size() * self_.layout.layers);
+  pushes_.emplace(ticket.key, std::move(push));
+}
+
+void WriterCore::Write(WriteId id, GrantKey key, uint32_t layer,
+                       absl::Span<const WritePiece> pieces) {
+  const auto it = pushes_.find(key);
+  if (it == pushes_.end()) {
+    Emit(WriteDone{id, absl::CancelledError("the push has ended")});
+    return;
+  }
+  if (writes_waiting_ >= options_.writes_waiting_max) {
+    Emit(WriteDone{id, absl::ResourceExhaustedError("too many writes are waiting")});
+    return;
+  }
+  Push& push = it->second;
+  const Link* link = Find(push.link);
+  ENSURE(link != nullptr);
+  ENSURE(layer < self_.layout.layers);
+  ENSURE(!pieces.empty() && pieces.size() <= kDataTargetsMax);
+  const Ticket& ticket = push.ticket;
+  const uint64_t block_bytes = self_.layout.block_bytes();
+  DataWrite write;
+  write.header.key = key;
+  write.header.writer = ticket.writer;
+  write.header.attempt = ticket.attempt;
+  write.header.layer = layer;
+  for (const WritePiece& piece : pieces) {
+    ENSURE(piece.target_index < ticket.blocks.size());
+    ENSURE(piece.source < self_.layout.blocks);
+    ENSURE(write.header.targets.empty() || piece.target_index > write.header.targets.back());
+    const size_t place = layer * ticket.blocks.size() + piece.target_index;
+    ENSURE(!push.begun[place]);
+    push.begun[place] = true;
+    write.header.targets.push_back(piece.target_index);
+    AppendCopy(write.copies, {.source_offset = self_.layout.offset(layer, piece.source),
+                              .target_offset = link->peer->layout.offset(
+                                  layer, ticket.blocks[piece.target_index]),
+                              .size_bytes = block_bytes});
+  }
+  write.bytes = block_bytes * pieces.size();
+  flows_[push.link].waiting.push_back({id, std::move(write)});
+  ++writes_waiting_;
+  PostWaiting(push.link);
+}
+
+void WriterCore::PostWaiting(LinkId id) {
+  const Link* link = Find(id);
+  if (link == nullptr || link->state != LinkState::kUp) return;
+  Flow& flow = flows_[id];
+  while (!flow.waiting.empty()) {
+    const uint64_t bytes = flow.waiting.front().write.bytes;
+    const bool fits = flow.writes < options_.writes_in_flight_max &&
+                      flow.bytes + bytes <= options_.bytes_in_flight_max;
+    if (flow.writes > 0 && !fits) return;
+    Waiting next = std::move(flow.waiting.front());
+    flow.waiting.pop_front();
+    --writes_waiting_;
+    const uint64_t number = ++last_write_;
+    next.write.header.write = number;
+    const GrantKey key = next.write.header.key;
+    ENSURE(pushes_.contains(key));  // K11: nothing is posted under a closed generation
+    posted_[number] = {.id = next.id,
+                       .key = key,
+                       .link = id,
+                       .bytes = bytes,
+                       .pieces = static_cast<uint32_t>(next.write.header.targets.size()),
+                       .ended = false,
+                       .answered = link->info.data_path == 'A',
+                       .status = absl::OkStatus()};
+    flow.bytes += bytes;
+    ++flow.writes;
+    bytes_in_flight_ += bytes;
+    ++owners_.at(key.owner).posted[key.generation];
+    io_.Post(id, std::move(next.write));
+  }
+}
+
+void WriterCore::SendCommit(const Commit& commit) {
+  const auto it = pushes_.find(commit.key);
+  if (it == pushes_.end()) return;  // PushEnded is on its way
+  const Push& push = it->second;
+  const uint64_t pieces = push.begun.size();
+  ENSURE(push.pieces_done == pieces);  // K3: every write is done
+  ENSURE(commit.writer == push.ticket.writer);
+  ENSURE(commit.attempt == push.ticket.attempt);
+  ENSURE(commit.blocks == push.ticket.blocks.size());
+  ENSURE(commit.layers == self_.layout.layers);
+  ENSURE(commit.bytes == pieces * self_.layout.block_bytes());
+  ENSURE(!commit.first_tokens.empty());
+  const Link* link = Find(push.link);
+  ENSURE(link != nullptr);  // rule 13: a push does not survive its link
+  Send(*link, commit);
+  pushes_.erase(it);
+}
+
+void WriterCore::Abandon(GrantKey key, const absl::Status& why) {
+  ENSURE(!why.ok());
+  const auto it = pushes_.find(key);
+  if (it == pushes_.end()) return;
+  const LinkId id = it->second.link;
+  EndPush(key, why, /*tell=*/false);
+  if (const Link* link = Find(id)) {
+    Send(*link, WriterFailedFrame{key.generation, why.code(), std::string(why.message())});
+  }
+}
+
+void WriterCore::EndPush(GrantKey key, const absl::Status& why, bool tell) {
+  const auto it = pushes_.find(key);
+  ENSURE(it != pushes_.end());
+  DropWaiting(it->second.link, key, why);
+  pushes_.erase(it);
+  if (tell) Emit(PushEnded{key, why});
+}
+
+void WriterCore::DropWaiting(LinkId link, GrantKey key, const absl::Status& why) {
+  const auto flow = flows_.find(link);
+  if (flow == flows_.end()) return;
+  std::deque<Waiting> kept;
+  for (Waiting& waiting : flow->second.waiting) {
+    if (waiting.write.header.key == key) {
+      --writes_waiting_;
+      Emit(WriteDone{waiting.id, why});
+    } else {
+      kept.push_back(std::move(waiting));
+    }
+  }
+  flow->second.waiting = std::move(kept);
+}
+
+// ── posted writes ─────────────────────────────────────────────────────────────────────
+
+void WriterCore::WriteEnded(uint64_t number, const absl::Status& status) {
+  const auto it = posted_.find(number);
+  ENSURE(it != posted_.end());
+  Posted& posted = it->second;
+  ENSURE(!posted.ended);
+  posted.ended = true;
+  if (!status.ok()) {
+    posted.status.Update(status);
+    posted.answered = true;
+  }
+  FinishIfOver(number);
+}
+
+void WriterCore::ResultArrived(const Link& link, const WriteResult& result) {
+  const auto it = posted_.find(result.write);
+  if (it == posted_.end() || it->second.link != link.id || it->second.answered) return;
+  it->second.answered = true;
+  if (!result.landed) it->second.status.Update(absl::CancelledError("refused by the owner"));
+  FinishIfOver(result.write);
+}
+
+void WriterCore::FinishIfOver(uint64_t number) {
+  const auto it = posted_.find(number);
+  ENSURE(it != posted_.end());
+  if (!it->second.ended || !it->second.answered) return;
+  const Posted posted = std::move(it->second);
+  posted_.erase(it);
+  Flow& flow = flows_.at(posted.link);
+  ENSURE(flow.writes > 0 && flow.bytes >= posted.bytes);
+  --flow.writes;
+  flow.bytes -= posted.bytes;
+  bytes_in_flight_ -= posted.bytes;
+  if (posted.status.ok()) {
+    const auto push = pushes_.find(posted.key);
+    if (push != pushes_.end()) push->second.pieces_done += posted.pieces;
+  }
+  Emit(WriteDone{posted.id, posted.status});
+  Drained(posted.key.owner, posted.key.generation);
+  PostWaiting(posted.link);
+  BeRebornIfDrained();
+}
+
+// One write less is out under the generation.
+void WriterCore::Drained(Incarnation incarnation, Generation generation) {
+  const auto it = owners_.find(incarnation);
+  ENSURE(it != owners_.end());
+  Owner& owner = it->second;
+  const auto count = owner.posted.find(generation);
+  ENSURE(count != owner.posted.end() && count->second > 0);
+  if (--count->second > 0) return;
+  owner.posted.erase(count);
+  SayQuietIfDrained(incarnation, generation);
+  if (owner.superseded && owner.posted.empty()) owners_.erase(it);
+}
+
+void WriterCore::SayQuietIfDrained(Incarnation incarnation, Generation generation) {
+  Owner& owner = owners_.at(incarnation);
+  if (owner.posted.contains(generation)) return;
+  if (owner.quiet_owed.erase(generation) == 0) return;
+  ENSURE(generation < owner.floor || owner.closed.contains(generation));  // K11: recorded first
+  // Without a link nothing is said: the owner asks again on the next one (rule 2).
+  if (const Link* link = FindKnown(incarnation)) Send(*link, QuietFrame{generation});
+}
+
+// ── what an owner says ────────────────────────────────────────────────────────────────
+
+void WriterCore::Received(Link& link, const Frame& frame) {
+  if (const auto* revoke = std::get_if<RevokeFrame>(&frame)) {
+    RevokeArrived(link, *revoke);
+  } else if (const auto* result = std::get_if<WriteResult>(&frame)) {
+    ResultArrived(link, *result);
+  } else if (const auto* dead = std::get_if<DeclaredDead>(&frame)) {
+    DeclaredDeadArrived(link, dead->incarnation);
+  } else {
+    ++counters_.malformed_frames;
+    EndLink(link.id, absl::InvalidArgumentError("frame: not an owner's to send"));
+  }
+}
+
+void WriterCore::HeartbeatArrived(Link& link, const Heartbeat& heartbeat) {
+  RaiseFloor(link.peer->self.incarnation, heartbeat.lowest_open);
+}
+
+void WriterCore::RevokeArrived(Link& link, const RevokeFrame& revoke) {
+  const Incarnation incarnation = link.peer->self.incarnation;
+  Owner& owner = owners_.at(incarnation);
+  CloseGeneration(owner, revoke.generation);
+  const GrantKey key{incarnation, revoke.generation};
+  if (pushes_.contains(key)) EndPush(key, absl::CancelledError("revoked by the owner"), true);
+  RaiseFloor(incarnation, revoke.lowest_open);
+  owner.quiet_owed.insert(revoke.generation);
+  SayQuietIfDrained(incarnation, revoke.generation);
+}
+
+void WriterCore::CloseGeneration(Owner& owner, Generation generation) {
+  if (generation < owner.floor) return;
+  owner.closed.insert(generation);
+  if (owner.closed.size() <= options_.closed_max) return;
+  // Refusing what was never seen is safe; forgetting what was closed is not.
+  owner.floor = Generation(owner.closed.begin()->value() + 1);
+  owner.closed.erase(owner.closed.begin());
+}
+
+void WriterCore::RaiseFloor(Incarnation incarnation, Generation lowest_open) {
+  Owner& owner = owners_.at(incarnation);
+  if (lowest_open <= owner.floor) return;
+  owner.floor = lowest_open;
+  owner.closed.erase(owner.closed.begin(), owner.closed.lower_bound(lowest_open));
+  std::vector<GrantKey> closed;
+  for (const auto& [key, push] : pushes_) {
+    if (key.owner == incarnation && key.generation < lowest_open) closed.push_back(key);
+  }
+  for (const GrantKey& key : closed) {
+    EndPush(key, absl::CancelledError("closed by the owner"), /*tell=*/true);
+  }
+}
+
+void WriterCore::DeclaredDeadArrived(Link& link, Incarnation incarnation) {
+  if (incarnation != self_.self.incarnation) return;  // about an earlier life
+  ++counters_.declared_dead;
+  Fence(link);
+  fenced_ = true;
+  std::vector<GrantKey> all;
+  for (const auto& [key, push] : pushes_) all.push_back(key);
+  for (const GrantKey& key : all) {
+    EndPush(key, absl::UnavailableError("an owner declared this writer dead"), /*tell=*/true);
+  }
+  BeRebornIfDrained();
+}
+
+// Rule 4: only when nothing is out to any owner.  Ends every link, `link`s of callers included.
+void WriterCore::BeRebornIfDrained() {
+  if (!fenced_ || !posted_.empty()) return;
+  ENSURE(pushes_.empty() && writes_waiting_ == 0);
+  std::vector<LinkId> all;
+  for (const auto& [id, link] : links_) {
+    if (link.state == LinkState::kFenced) Send(link, QuietFrame{});
+    all.push_back(id);
+  }
+  for (const LinkId id : all) EndLink(id, absl::UnavailableError("taking a new incarnation"));
+  self_.self.incarnation = Incarnation(SplitMix64(rebirth_seed_ ^ ++rebirths_) | 1);
+  fenced_ = false;
+  Emit(Reborn{self_.self.incarnation});
+}
+
+// ── links ─────────────────────────────────────────────────────────────────────────────
+
+void WriterCore::HelloAccepted(Link& link) {
+  const WorkerRef peer = PeerOf(link);
+  if (fenced_) {
+    EndLink(link.id, absl::UnavailableError("draining before a new incarnation"));
+    return;
+  }
+  if (std::find(superseded_.begin(), superseded_.end(), peer.incarnation) != superseded_.end()) {
+    Refuse(link, {"incarnation", "this incarnation of the owner was replaced"});  // K7
+    return;
+  }
+  for (auto it = owners_.begin(); it != owners_.end();) {
+    Owner& owner = it->second;
+    const bool earlier = owner.worker == peer.worker && it->first != peer.incarnation;
+    if (earlier && !owner.superseded) {
+      owner.superseded = true;
+      superseded_.push_back(it->first);
+      if (superseded_.size() > kSupersededMax) superseded_.pop_front();
+    }
+    it = earlier && owner.posted.empty() ? owners_.erase(it) : std::next(it);
+  }
+  if (!owners_.contains(peer.incarnation) && owners_.size() >= options_.owners_max) {
+    Refuse(link, {"owners", "too many owners"});
+    return;
+  }
+  owners_[peer.incarnation].worker = peer.worker;
+  Prepare(link);
+}
+
+void WriterCore::LinkEnded(const Link& link, const absl::Status& why, bool) {
+  if (link.state == LinkState::kUp) Emit(PeerDown{PeerOf(link), why});
+  std::vector<GrantKey> ended;  // rule 13
+  for (const auto& [key, push] : pushes_) {
+    if (push.link == link.id) ended.push_back(key);
+  }
+  for (const GrantKey& key : ended) {
+    EndPush(key, absl::UnavailableError(absl::StrCat("link lost: ", why.message())), true);
+  }
+  std::vector<uint64_t> unanswered;
+  for (auto& [number, posted] : posted_) {
+    if (posted.link != link.id || posted.answered) continue;
+    posted.answered = true;
+    posted.status.Update(absl::UnavailableError("link lost before the owner's answer"));
+    unanswered.push_back(number);
+  }
+  for (const uint64_t number : unanswered) FinishIfOver(number);
+}
+
+void WriterCore::DataClosed(LinkId link, bool) {
+  ENSURE(Find(link) == nullptr);
+  const auto flow = flows_.find(link);
+  if (flow == flows_.end()) return;
+  ENSURE(flow->second.writes == 0);
+  ENSURE(flow->second.waiting.empty());
+  flows_.erase(flow);
+}
+
+}  // namespace baton::kv
