@@ -42,8 +42,8 @@ struct WorkerSpec {
 
 // How an attempt ended.
 enum class AttemptResult : uint8_t {
-  kCompleted = 0,      // gave the answer's last id
-  kCancelled = 1,      // the request ended first: cancel, stop string, deadline
+  kCompleted = 0,      // gave the answer's end: its last id, or a stop string
+  kCancelled = 1,      // the request ended first: cancel or deadline
   kRefused = 2,        // decode had no memory; tried again later
   kPreempted = 3,      // handed back by a worker that needed memory or drains
   kPrefillFailed = 4,  // the writer, or the way from it
