@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "engine/cpu/isa.h"
+
+#include "absl/status/status.h"
+
+namespace baton::engine::cpu {
+namespace {
+
+// The compiler's run-time check asks the operating system too (saved registers).
+bool HasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+
+}  // namespace
+
+absl::StatusOr<const Kernels*> ChooseKernels(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return &ScalarKernels();
+    case Isa::kAvx2:
+      if (HasAvx2()) return &Avx2Kernels();
+      return absl::UnavailableError("this CPU has no AVX2 with FMA and F16C");
+    case Isa::kAvx512:
+
+      return absl::UnavailableError("this CPU has no AVX-512 with BW, VL, DQ and VNNI");
+    case Isa::kAuto:
+      break;
+  }
+
+  if (HasAvx2()) return &Avx2Kernels();
+  return &ScalarKernels();
+}
+
+}  // namespace baton::engine::cpu

@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "engine/cpu/packed_matrix.h"
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/ensure.h"
+#include "engine/cpu/float16.h"
+#include "engine/cpu/gguf_blocks.h"
+
+namespace baton::engine::cpu {
+namespace {
+
+Format FormatOf(TensorType type) {
+  switch (type) {
+    case TensorType::kQ4_0:
+    case TensorType::kQ4_1:
+      return {.kind = WeightKind::kInt4, .minimum = true};
+    case TensorType::kQ4_K:
+      return {.kind = WeightKind::kInt4, .wide = true, .minimum = true};
+    case TensorType::kQ5_0:
+    case TensorType::kQ8_0:
+      return {.kind = WeightKind::kInt8};
+    case TensorType::kQ5_1:
+      return {.kind = WeightKind::kInt8, .minimum = true};
+    case TensorType::kQ5_K:
+      return {.kind = WeightKind::kInt8, .wide = true, .minimum = true};
+    case TensorType::kQ6_K:
+      return {.kind = WeightKind::kInt8, .wide = true, .halves = true};
+    case TensorType::kF16:
+      return {.kind = WeightKind::kHalf};
+    case TensorType::kBf16:
+      return {.kind = WeightKind::kBrain};
+    case TensorType::kF32:
+      return {.kind = WeightKind::kFloat};
+  }
+  return {};
+}
+
+// Where the parts of one lane of a block are.
+struct LaneOfBlock {
+  const Format& format;
+  uint32_t lanes;
+  uint32_t lane;
+
+  uint32_t scale_bytes() const { return format.wide ? 4 : 2; }
+  uint32_t scale_at(uint32_t array) const { return (array * lanes + lane) * scale_bytes(); }
+  uint32_t minimum_array() const { return format.halves ? 2 : 1; }
+  uint32_t quants_at() const {
+    return (minimum_array() + (format.minimum ? 1 : 0)) * lanes * scale_bytes();
+  }
+  // The byte that holds a column; for kInt4 columns 16 apart share one.
+  uint32_t quant_at(uint32_t column) const {
+    const uint32_t c = format.kind == WeightKind::kInt4 ? column % 16 : column;
+    return quants_at() + c / 4 * lanes * 4 + lane * 4 + c % 4;
+  }
+};
+
+void PutScale(uint8_t* at, bool wide, float scale) {
+  if (wide) {
+    std::memcpy(at, &scale, sizeof(scale));
+  } else {
+    const uint16_t half = FloatToHalf(scale);
+    std::memcpy(at, &half, sizeof(half));
+  }
+}
+
+float GetScale(const uint8_t* at, bool wide) {
+  if (wide) {
+    float scale;
+    std::memcpy(&scale, at, sizeof(scale));
+    return scale;
+  }
+  uint16_t half;
+  std::memcpy(&half, at, sizeof(half));
+  return HalfToFloat(half);
+}
+
+void PackLane(const QuantBlock& source, LaneOfBlock lane, uint8_t* block) {
+  const Format& format = lane.format;
+  PutScale(block + lane.scale_at(0), format.wide, source.scale[0]);
+  if (format.halves) PutScale(block + lane.scale_at(1), format.wide, source.scale[1]);
+  if (format.minimum) {
+    PutScale(block + lane.scale_at(lane.minimum_array()), format.wide, source.minimum);
+  }
+  for (uint32_t column = 0; column < kBlockColumns; ++column) {
+    const auto quant = static_cast<uint8_t>(source.quant[column]);
+    uint8_t& byte = block[lane.quant_at(column)];
+    if (format.kind == WeightKind::kInt8 || column < 16) {
+      byte = quant;
+    } else {
+      byte = static_cast<uint8_t>(byte | quant << 4);
+    }
+  }
+}
+
+void PackFloats(const uint8_t* row, uint32_t columns, uint32_t value_bytes, uint32_t lanes,
+                uint32_t lane, uint8_t* target) {
+  for (uint32_t column = 0; column < columns; ++column) {
+    std::memcpy(target + (uint64_t{column} * lanes + lane) * value_bytes,
+                row + uint64_t{column} * value_bytes, value_bytes);
+  }
+}
+
+}  // namespace
+
+uint32_t RowOrder::Source(uint32_t row) const {
+  if (head_dim == 0) return row;
+  const uint32_t i = row % head_dim;
+  if (i >= rope_dims) return row;
+  const uint32_t half = rope_dims / 2;
+  return row - i + (i < half ? 2 * i : 2 * (i - half) + 1);
+}
+
+MatrixView PlanMatrix(const TensorView& tensor, uint32_t lanes) {
+  ENSURE(tensor.columns % kBlockColumns == 0);
+  return {.format = FormatOf(tensor.type),
+          .rows = static_cast<uint32_t>(tensor.rows),
+          .columns = static_cast<uint32_t>(tensor.columns),
+          .lanes = lanes};
+}
+
+void PackGroup(const TensorView& tensor, const MatrixView& matrix, const RowOrder& order,
+               uint32_t group, uint8_t* target) {
+  const uint32_t lanes = matrix.lanes;
+  const uint32_t block_bytes = PackedBlockBytes(matrix.format, lanes);
+  const uint64_t row_bytes =
+      uint64_t{matrix.columns} / SourceBlockColumns(tensor.type) * SourceBlockBytes(tensor.type);
+  uint8_t* blocks = target + group * matrix.group_bytes();
+  std::vector<QuantBlock> quants(IsQuantized(tensor.type) ? matrix.blocks() : 0);
+  std::memset(blocks, 0, matrix.group_bytes());
+  for (uint32_t lane = 0; lane < lanes && group * lanes + lane < matrix.rows; ++lane) {
+    const uint8_t* row = tensor.data + order.Source(group * lanes + lane) * row_bytes;
+    if (!IsQuantized(tensor.type)) {
+      PackFloats(row, matrix.columns, SourceBlockBytes(tensor.type), lanes, lane, blocks);
+      continue;
+    }
+    ReadQuantRow(tensor.type, row, matrix.columns, quants.data());
+    for (uint32_t b = 0; b < matrix.blocks(); ++b) {
+      PackLane(quants[b], {matrix.format, lanes, lane}, blocks + uint64_t{b} * block_bytes);
+    }
+  }
+}
+
+void DequantizeRow(const MatrixView& matrix, uint32_t row, float* values) {
+  const Format& format = matrix.format;
+  const uint32_t block_bytes = PackedBlockBytes(format, matrix.lanes);
+  const LaneOfBlock lane{format, matrix.lanes, row % matrix.lanes};
+  const uint8_t* blocks = matrix.data + row / matrix.lanes * matrix.group_bytes();
+  for (uint32_t column = 0; column < matrix.columns; ++column) {
+    const uint8_t* block = blocks + uint64_t{column / kBlockColumns} * block_bytes;
+    const uint32_t c = column % kBlockColumns;
+    if (!IsInteger(format.kind)) {
+      const uint32_t bytes = format.kind == WeightKind::kFloat ? 4 : 2;
+      const uint8_t* at = block + (c * matrix.lanes + lane.lane) * bytes;
+      uint16_t half;
+      std::memcpy(&half, at, sizeof(half));
+      values[column] = format.kind == WeightKind::kFloat  ? GetScale(at, true)
+                       : format.kind == WeightKind::kHalf ? HalfToFloat(half)
+                                                          : BrainToFloat(half);
+      continue;
+    }
+    const uint8_t byte = block[lane.quant_at(c)];
+    const int quant = format.kind == WeightKind::kInt8 ? static_cast<int8_t>(byte)
+                      : c < 16                         ? byte & 15
+                                                       : byte >> 4;
+    const uint32_t array = format.halves && c >= 16 ? 1 : 0;
+    const float minimum =
+        format.minimum ? GetScale(block + lane.scale_at(lane.minimum_array()), format.wide) : 0;
+    values[column] = std::fma(GetScale(block + lane.scale_at(array), format.wide),
+                              static_cast<float>(quant), minimum);
+  }
+}
+
+}  // namespace baton::engine::cpu
