@@ -285,14 +285,21 @@ void DecodeWorker::Deliver(Attempt& attempt, OutputToken token) {
   Remove(attempt);
 }
 
+void DecodeWorker::Say(StreamId stream, FromWorker message, bool last) {
+  WorkerOutput& output = outputs_.emplace_back();
+  output.stream = stream;
+  output.message = std::move(message);
+  output.last = last;
+}
+
 void DecodeWorker::Emit(const Attempt& attempt, FromWorker message, bool last) {
-  outputs_.push_back({attempt.stream, std::move(message), last});
+  Say(attempt.stream, std::move(message), last);
 }
 
 void DecodeWorker::Refuse(StreamId stream, const absl::Status& why) {
   ENSURE(!why.ok());
   ++totals_.refused;
-  outputs_.push_back({stream, Ended{why}, /*last=*/true});
+  Say(stream, Ended{why}, /*last=*/true);
 }
 
 void DecodeWorker::Fail(Attempt& attempt, Failure reason, const absl::Status& why, bool preempted) {

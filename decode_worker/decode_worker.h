@@ -204,6 +204,7 @@ class DecodeWorker {
 
   void OfferToCache(Attempt& attempt);
   void Deliver(Attempt& attempt, OutputToken token);  // the attempt may be gone afterwards
+  void Say(StreamId stream, FromWorker message, bool last);
   void Emit(const Attempt& attempt, FromWorker message, bool last = false);
   void Fail(Attempt& attempt, Failure reason, const absl::Status& why, bool preempted = false);
   // Takes the attempt out of everything; a landing's blocks go into quarantine.
