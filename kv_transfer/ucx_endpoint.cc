@@ -57,16 +57,22 @@ UcxEndpoint::UcxEndpoint(UcxEndpoint&& other) noexcept { *this = std::move(other
 
 UcxEndpoint& UcxEndpoint::operator=(UcxEndpoint&& other) noexcept {
   if (this == &other) return *this;
-  Close();
+  CloseNow();
   worker_ = std::exchange(other.worker_, nullptr);
   endpoint_ = std::exchange(other.endpoint_, nullptr);
   state_ = std::move(other.state_);
   return *this;
 }
 
-UcxEndpoint::~UcxEndpoint() { Close(); }
+UcxEndpoint::~UcxEndpoint() { CloseNow(); }
 
-void UcxEndpoint::Close() {
+void UcxEndpoint::Close(absl::AnyInvocable<void()> closed) {
+  ENSURE(open());
+  state_->closed = std::move(closed);
+  CloseNow();
+}
+
+void UcxEndpoint::CloseNow() {
   if (endpoint_ == nullptr) return;
   ucp_request_param_t parameters = {};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;

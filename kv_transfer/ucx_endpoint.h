@@ -37,6 +37,7 @@ struct UcxOperation {
 struct UcxEndpointState {
   absl::Status failure;
   std::vector<std::unique_ptr<UcxOperation>> operations;  // not yet ended by UCX
+  absl::AnyInvocable<void()> closed;
 };
 
 class UcxEndpoint {
@@ -48,6 +49,10 @@ class UcxEndpoint {
   UcxEndpoint& operator=(UcxEndpoint&& other) noexcept;
   // Closes by force; the worker awaits UCX's confirmation.
   ~UcxEndpoint();
+
+  // The same, and says when UCX has confirmed it: nothing of this endpoint runs any more.
+  // Keys must be gone before.  REQUIRES: open().
+  void Close(absl::AnyInvocable<void()> closed);
 
   bool open() const { return endpoint_ != nullptr; }
   const absl::Status& failure() const { return state_->failure; }
@@ -71,7 +76,7 @@ class UcxEndpoint {
  private:
   UcxOperation* NewOperation(UcxDone done);
   void Posted(UcxOperation* operation, void* request, const char* what);
-  void Close();
+  void CloseNow();
 
   UcxWorker* worker_ = nullptr;
   ucp_ep_h endpoint_ = nullptr;

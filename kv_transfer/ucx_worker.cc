@@ -114,6 +114,7 @@ UcxWorker::~UcxWorker() {
     for (const auto& operation : closing.keep->operations) {
       operation->done(absl::CancelledError("the UCX worker was destroyed"));
     }
+    if (closing.keep->closed != nullptr) closing.keep->closed();
   }
 }
 
@@ -141,6 +142,7 @@ void UcxWorker::ReapClosed() {
     for (const auto& operation : std::exchange(closing.keep->operations, {})) {
       operation->done(absl::UnavailableError("the endpoint was closed"));
     }
+    if (closing.keep->closed != nullptr) closing.keep->closed();
   }
   for (Closing& closing : still) closing_.push_back(std::move(closing));
 }

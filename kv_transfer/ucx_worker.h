@@ -28,7 +28,7 @@ namespace baton::kv {
 
 enum class DataPath : uint8_t { kMemoryWrites, kCheckedMessages };
 
-// Called at most once, on the worker's thread, from Progress or from the call itself.
+// Called exactly once, on the worker's thread, from Progress or from the call itself.
 using UcxDone = absl::AnyInvocable<void(const absl::Status&)>;
 
 // Active messages of Baton's own; the payload is whole and stays valid during the call.

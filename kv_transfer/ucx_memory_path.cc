@@ -1,0 +1,254 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv_transfer/ucx_memory_path.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/ensure.h"
+#include "base/status_macros.h"
+#include "kv_transfer/ucx_status.h"
+
+namespace baton::kv {
+namespace {
+
+constexpr uint64_t kSliceBytes = 1u << 20;
+constexpr uint64_t kPatternBytes = 64u << 10;
+constexpr uint64_t kPieceBytes = 4u << 10;
+constexpr uint32_t kLatencyRounds = 64;
+constexpr uint32_t kPieceRounds = 64;
+constexpr absl::Duration kStreamMax = absl::Milliseconds(20);
+constexpr uint64_t kStreamBytesMax = 64u << 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UcxMemoryPath>> UcxMemoryPath::Open(UcxWorker& worker,
+                                                                   const MemoryOffer& offer,
+                                                                   absl::Span<const uint8_t> pool,
+                                                                   LinkId link, PathHost& host) {
+  auto path = std::make_unique<UcxMemoryPath>(offer, pool, link, host);
+  ASSIGN_OR_RETURN(path->endpoint_, UcxEndpoint::Connect(worker, offer.worker_address));
+  ASSIGN_OR_RETURN(path->key_, path->endpoint_.UnpackKey(offer.key));
+  void* local = nullptr;
+  if (ucp_rkey_ptr(path->key_.get(), offer.base, &local) == UCS_OK) {
+    path->mapped_ = static_cast<uint8_t*>(local);
+    RETURN_IF_ERROR(path->CheckNonce());
+  }
+  return path;
+}
+
+// The key must have led to the owner's memory, not to something of the same number in another
+// namespace: nothing is written before this holds.
+absl::Status UcxMemoryPath::CheckNonce() const {
+  uint64_t found = 0;
+  std::memcpy(&found, mapped_, sizeof found);
+  if (found == offer_.nonce) return absl::OkStatus();
+  return absl::UnavailableError("the peer's key leads to other memory than the peer's");
+}
+
+void UcxMemoryPath::Begin(uint64_t, absl::Time now) {
+  scratch_.resize(std::min<uint64_t>(4 * kSliceBytes, offer_.probe_bytes));
+  if (scratch_.size() < kPatternBytes) {
+    return Fail(absl::InvalidArgumentError("the peer's probe region is too small"));
+  }
+  FillPattern(offer_.nonce, absl::MakeSpan(scratch_));
+  Enter(Phase::kPattern, now);
+  ProbePut(kPatternBytes);
+  waiting_ = true;
+  Flush([this](const absl::Status& status) {
+    if (!status.ok()) return Fail(status);
+    PathMessage check{.step = PathStep::kCheck, .path = 'A'};
+    check.seed = offer_.nonce;
+    check.bytes = kPatternBytes;
+    host_.SendPath(link_, check);
+  });
+}
+
+void UcxMemoryPath::OnMessage(const PathMessage& message, absl::Time now) {
+  if (message.step != PathStep::kChecked || phase_ != Phase::kPattern || closing_) return;
+  if (!message.ok) return Fail(absl::UnavailableError(message.text));
+  waiting_ = false;
+  Enter(Phase::kLatency, now);
+}
+
+void UcxMemoryPath::Fail(const absl::Status& why) {
+  phase_ = Phase::kDone;
+  if (!result_.has_value() || result_->ok()) result_ = why;
+}
+
+void UcxMemoryPath::Enter(Phase phase, absl::Time now) {
+  phase_ = phase;
+  rounds_ = 0;
+  phase_bytes_ = 0;
+  probe_at_ = 0;
+  phase_start_ = round_start_ = now;
+}
+
+absl::Status UcxMemoryPath::Put(const uint8_t* source, uint64_t bytes, uint64_t offset) {
+  if (mapped_ == nullptr) return endpoint_.Put(source, bytes, offer_.base + offset, key_.get());
+  std::memcpy(mapped_ + offset, source, bytes);
+  return absl::OkStatus();
+}
+
+void UcxMemoryPath::Flush(UcxDone done) {
+  if (mapped_ != nullptr) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return done(absl::OkStatus());
+  }
+  ++flushes_;
+  endpoint_.Flush([this, done = std::move(done)](const absl::Status& status) mutable {
+    --flushes_;
+    done(status);
+  });
+}
+
+void UcxMemoryPath::ProbePut(uint64_t bytes) {
+  if (probe_at_ + bytes > offer_.probe_bytes) probe_at_ = 0;
+  const uint64_t from = probe_at_ % (scratch_.size() - bytes + 1);
+  const absl::Status put = Put(scratch_.data() + from, bytes, offer_.probe_offset + probe_at_);
+  if (!put.ok()) return Fail(put);
+  probe_at_ += bytes;
+  phase_bytes_ += bytes;
+}
+
+// One round of the phase: some puts and their flush.
+void UcxMemoryPath::StepProbe(absl::Time now) {
+  const RealClock clock;
+  const bool latency = phase_ == Phase::kLatency;
+  const bool pieces = phase_ == Phase::kPieces;
+  round_start_ = clock.Now();
+  if (latency) {
+    ProbePut(8);
+  } else if (pieces) {
+    for (uint32_t i = 0; i < kPieceRounds; ++i) ProbePut(kPieceBytes);
+  } else {
+    ProbePut(std::min<uint64_t>(kSliceBytes, scratch_.size()));
+  }
+  if (phase_ == Phase::kDone) return;
+  waiting_ = true;
+  Flush([this](const absl::Status& status) {
+    waiting_ = false;
+    if (!status.ok()) return Fail(status);
+    const absl::Duration took = RealClock().Now() - round_start_;
+    auto& best = phase_ == Phase::kLatency ? measure_.info.latency : measure_.per_operation;
+    if (phase_ == Phase::kLatency || phase_ == Phase::kPieces) {
+      best = rounds_ == 0 ? took : std::min(best, took);
+    }
+    ++rounds_;
+  });
+  (void)now;
+}
+
+// The next phase when this one has seen enough.
+void UcxMemoryPath::Judge() {
+  const absl::Time now = RealClock().Now();
+  if (phase_ == Phase::kLatency && rounds_ >= kLatencyRounds) {
+    Enter(Phase::kPieces, now);
+  } else if (phase_ == Phase::kPieces && rounds_ >= 8) {
+    measure_.per_operation /= kPieceRounds;
+    Enter(Phase::kWarm, now);
+  } else if (phase_ == Phase::kWarm && phase_bytes_ + kSliceBytes > offer_.probe_bytes) {
+    Enter(Phase::kStream, now);
+  } else if (phase_ == Phase::kStream &&
+             (now - phase_start_ >= kStreamMax || phase_bytes_ >= kStreamBytesMax)) {
+    const double seconds = absl::FDivDuration(now - phase_start_, absl::Seconds(1));
+    measure_.info.bandwidth_bytes_per_second = static_cast<double>(phase_bytes_) / seconds;
+    measure_.info.data_path = 'A';
+    for (const UcxLane& lane : endpoint_.Lanes()) {
+      if (lane.wireup_only || !IsMemoryTransport(lane.transport)) continue;
+      if ((mapped_ != nullptr) == IsRdmaTransport(lane.transport)) continue;
+      measure_.info.transport = lane.transport;
+      measure_.rdma = IsRdmaTransport(lane.transport);
+      break;
+    }
+    scratch_ = {};
+    phase_ = Phase::kDone;
+    if (measure_.info.transport.empty()) {
+      return Fail(absl::UnavailableError("UCX uses no transport that writes memory"));
+    }
+    if (!result_.has_value()) result_ = measure_;
+  }
+}
+
+bool UcxMemoryPath::Step(absl::Time now) {
+  if (closing_) return false;
+  if (!endpoint_.failure().ok()) Fail(endpoint_.failure());
+  const bool probing = phase_ > Phase::kPattern && phase_ < Phase::kDone;
+  if (probing && !waiting_) {
+    StepProbe(now);
+    if (!waiting_) Judge();
+    return true;
+  }
+  return StepWrites();
+}
+
+void UcxMemoryPath::Post(DataWrite write) {
+  for (const Copy& copy : write.copies) {
+    ENSURE(copy.source_offset + copy.size_bytes <= pool_.size());
+    ENSURE(copy.target_offset + copy.size_bytes <= offer_.pool_bytes);
+  }
+  queue_.push_back({std::move(write)});
+}
+
+bool UcxMemoryPath::StepWrites() {
+  uint64_t budget = kSliceBytes;
+  bool moved = false;
+  while (!queue_.empty() && budget > 0) {
+    moved = true;
+    Active& active = queue_.front();
+    absl::Status status;
+    while (status.ok() && budget > 0 && active.copy < active.write.copies.size()) {
+      const Copy& copy = active.write.copies[active.copy];
+      const uint64_t bytes = std::min(budget, copy.size_bytes - active.done);
+      status = Put(pool_.data() + copy.source_offset + active.done, bytes,
+                   offer_.pool_offset + copy.target_offset + active.done);
+      budget -= bytes;
+      active.done += bytes;
+      if (active.done < copy.size_bytes) continue;
+      active.done = 0;
+      ++active.copy;
+    }
+    if (status.ok() && active.copy < active.write.copies.size()) break;
+    Active ended = std::move(active);
+    queue_.pop_front();
+    if (status.ok()) {
+      EndWrite(std::move(ended));
+    } else {
+      host_.WriteEnded(ended.write.header.write, status);
+    }
+  }
+  return moved;
+}
+
+void UcxMemoryPath::EndWrite(Active active) {
+  const uint64_t number = active.write.header.write;
+  Flush([this, number](const absl::Status& status) { host_.WriteEnded(number, status); });
+}
+
+bool UcxMemoryPath::busy() const {
+  return !queue_.empty() || flushes_ > 0 || (closing_ && !closed_) ||
+         (phase_ != Phase::kOpen && phase_ != Phase::kDone);
+}
+
+void UcxMemoryPath::Close() {
+  if (closing_) return;
+  closing_ = true;
+  for (const Active& active : std::exchange(queue_, {})) {
+    host_.WriteEnded(active.write.header.write, absl::UnavailableError("the link was closed"));
+  }
+  key_.reset();  // unmaps the owner's memory
+  mapped_ = nullptr;
+  endpoint_.Close([this] { closed_ = true; });
+}
+
+std::optional<bool> UcxMemoryPath::closed() const {
+  if (!closed_ || flushes_ > 0) return std::nullopt;
+  return measure_.rdma;
+}
+
+}  // namespace baton::kv

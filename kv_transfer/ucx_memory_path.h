@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// Path A from the writer's side: bytes go straight into the owner's memory.
+//
+// Where UCX can map that memory here (shared memory), a write is one memcpy per run, done
+// in slices by Step; nothing of a write is in flight between two Steps.  Else (RDMA) it is puts
+// and a flush.  Either way a write has ended only when all of it is visible to the owner.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "kv_transfer/hello.h"
+#include "kv_transfer/ucx_endpoint.h"
+#include "kv_transfer/ucx_path.h"
+
+namespace baton::kv {
+
+class UcxMemoryPath final : public UcxPath {
+ public:
+  // `pool` is the writer's own.  An error: this path cannot be had.  All outlive the path.
+  static absl::StatusOr<std::unique_ptr<UcxMemoryPath>> Open(UcxWorker& worker,
+                                                             const MemoryOffer& offer,
+                                                             absl::Span<const uint8_t> pool,
+                                                             LinkId link, PathHost& host);
+
+  void Begin(uint64_t token, absl::Time now) override;
+  void OnMessage(const PathMessage& message, absl::Time now) override;
+  bool Step(absl::Time now) override;
+  const std::optional<absl::StatusOr<PathMeasure>>& result() const override { return result_; }
+  void Post(DataWrite write) override;
+  bool busy() const override;
+  void Close() override;
+  std::optional<bool> closed() const override;
+
+  // For the factory.
+  UcxMemoryPath(const MemoryOffer& offer, absl::Span<const uint8_t> pool, LinkId link,
+                PathHost& host)
+      : offer_(offer), pool_(pool), link_(link), host_(host) {}
+
+ private:
+  enum class Phase : uint8_t { kOpen, kPattern, kLatency, kPieces, kWarm, kStream, kDone };
+  struct Active {
+    DataWrite write;
+    size_t copy = 0;    // next
+    uint64_t done = 0;  // of it
+  };
+
+  absl::Status CheckNonce() const;
+  absl::Status Put(const uint8_t* source, uint64_t bytes, uint64_t offset);
+  // Calls `done` when everything put is visible; at once on shared memory.
+  void Flush(UcxDone done);
+  void Fail(const absl::Status& why);
+  void StepProbe(absl::Time now);
+  void Enter(Phase phase, absl::Time now);
+  void ProbePut(uint64_t bytes);
+  void Judge();
+  bool StepWrites();
+  void EndWrite(Active active);
+
+  const MemoryOffer offer_;
+  const absl::Span<const uint8_t> pool_;
+  const LinkId link_;
+  PathHost& host_;
+  UcxEndpoint endpoint_;
+  UcxKeyHandle key_;
+  uint8_t* mapped_ = nullptr;  // the owner's mapping as seen here; null: not shared memory
+
+  Phase phase_ = Phase::kOpen;
+  bool waiting_ = false;  // for a flush or the owner's answer
+  std::vector<uint8_t> scratch_;
+  uint64_t probe_at_ = 0;  // next offset in the probe region
+  uint32_t rounds_ = 0;    // of the phase
+  uint64_t phase_bytes_ = 0;
+  absl::Time phase_start_, round_start_;
+  PathMeasure measure_;
+  std::optional<absl::StatusOr<PathMeasure>> result_;
+
+  std::deque<Active> queue_;
+  size_t flushes_ = 0;
+  bool closing_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace baton::kv

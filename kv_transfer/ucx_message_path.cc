@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv_transfer/ucx_message_path.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/ensure.h"
+#include "base/status_macros.h"
+
+namespace baton::kv {
+namespace {
+
+constexpr uint64_t kPatternBytes = 64u << 10;
+constexpr uint64_t kPatternSeed = 0x6261746f6e;
+constexpr uint64_t kLatencyRounds = 16;
+constexpr uint64_t kWindow = 8;
+constexpr absl::Duration kStreamMax = absl::Milliseconds(20);
+constexpr uint64_t kStreamBytesMax = 64u << 20;
+constexpr uint64_t kHeldBytesMax = 4u << 20;  // more than TCP's buffers hold gains nothing
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<UcxMessagePath>> UcxMessagePath::Open(
+    UcxWorker& worker, absl::Span<const uint8_t> address, absl::Span<const uint8_t> pool,
+    LinkId link, PathHost& host) {
+  auto path = std::make_unique<UcxMessagePath>(pool, link, host);
+  ASSIGN_OR_RETURN(path->endpoint_, UcxEndpoint::Connect(worker, address));
+  return path;
+}
+
+void UcxMessagePath::Fail(const absl::Status& why) {
+  phase_ = Phase::kDone;
+  if (!result_.has_value() || result_->ok()) result_ = why;
+}
+
+void UcxMessagePath::Begin(uint64_t token, absl::Time now) {
+  token_ = token;
+  scratch_.resize(kPayloadBytesMax);
+  FillPattern(kPatternSeed, absl::MakeSpan(scratch_));
+  phase_ = Phase::kPattern;
+  phase_start_ = now;
+  SendProbe(kPatternBytes, kPatternSeed);
+}
+
+void UcxMessagePath::SendProbe(uint64_t bytes, uint64_t seed) {
+  MessageHeader header{.kind = MessageHeader::Kind::kProbe, .token = token_};
+  header.write = ++probes_sent_;
+  header.total = seed;
+  const ucp_dt_iov_t piece = {scratch_.data(), bytes};
+  ++held_;
+  endpoint_.Send(kMessageId, Encode(header), {&piece, 1}, [this](const absl::Status& status) {
+    --held_;
+    if (!status.ok()) Fail(status);
+  });
+}
+
+void UcxMessagePath::OnMessage(const PathMessage& message, absl::Time now) {
+  if (closing_) return;
+  if (message.step == PathStep::kChecked && phase_ == Phase::kPattern) {
+    if (!message.ok) return Fail(absl::UnavailableError(message.text));
+    probes_echoed_ = probes_sent_;
+    phase_first_ = probes_sent_;
+    phase_ = Phase::kLatency;
+    round_start_ = now;
+    SendProbe(8, 0);
+  } else if (message.step == PathStep::kEcho) {
+    OnEcho(message.number, now);
+  }
+}
+
+void UcxMessagePath::OnEcho(uint64_t number, absl::Time now) {
+  if (number != probes_echoed_ + 1 || number > probes_sent_) return;
+  probes_echoed_ = number;
+  if (phase_ == Phase::kLatency) {
+    const absl::Duration took = (RealClock().Now() - round_start_) / 2;
+    const bool first = number == phase_first_ + 1;
+    measure_.info.latency = first ? took : std::min(measure_.info.latency, took);
+    if (number - phase_first_ < kLatencyRounds) {
+      round_start_ = RealClock().Now();
+      SendProbe(8, 0);
+      return;
+    }
+    phase_ = Phase::kStream;
+    phase_first_ = probes_sent_;
+    phase_start_ = now;
+  } else if (phase_ == Phase::kStream) {
+    FinishStream(RealClock().Now());
+  }
+}
+
+void UcxMessagePath::FinishStream(absl::Time now) {
+  const uint64_t bytes = (probes_echoed_ - phase_first_) * kPayloadBytesMax;
+  if (now - phase_start_ < kStreamMax && bytes < kStreamBytesMax) return;
+  measure_.info.bandwidth_bytes_per_second =
+      static_cast<double>(bytes) / absl::FDivDuration(now - phase_start_, absl::Seconds(1));
+  measure_.info.data_path = 'B';
+  measure_.per_operation = measure_.info.latency;
+  for (const UcxLane& lane : endpoint_.Lanes()) {
+    if (!lane.wireup_only && measure_.info.transport.empty()) {
+      measure_.info.transport = lane.transport;
+    }
+  }
+  phase_ = Phase::kDone;
+  if (!result_.has_value()) result_ = measure_;
+}
+
+bool UcxMessagePath::StepStream(absl::Time) {
+  bool sent = false;
+  while (phase_ == Phase::kStream && probes_sent_ - probes_echoed_ < kWindow) {
+    SendProbe(kPayloadBytesMax, 0);
+    sent = true;
+  }
+  return sent;
+}
+
+bool UcxMessagePath::Step(absl::Time now) {
+  if (closing_) return false;
+  if (!endpoint_.failure().ok()) Fail(endpoint_.failure());
+  if (phase_ == Phase::kStream) return StepStream(now);
+  return StepWrites();
+}
+
+void UcxMessagePath::Post(DataWrite write) {
+  for (const Copy& copy : write.copies) {
+    ENSURE(copy.source_offset + copy.size_bytes <= pool_.size());
+  }
+  const uint64_t number = write.header.write;
+  const bool fresh = active_.emplace(number, Active{std::move(write)}).second;
+  ENSURE(fresh);
+  unsent_.push_back(number);
+}
+
+bool UcxMessagePath::StepWrites() {
+  bool sent = false;
+  while (!unsent_.empty() && held_bytes_ < kHeldBytesMax) {
+    sent = true;
+    Active& active = active_.find(unsent_.front())->second;
+    if (active.sent + kPayloadBytesMax >= active.write.bytes) unsent_.pop_front();
+    SendNext(active);
+  }
+  return sent;
+}
+
+// The next message of the write.  `active` may be gone after it.
+void UcxMessagePath::SendNext(Active& active) {
+  MessageHeader header{.kind = MessageHeader::Kind::kData, .token = token_};
+  const uint64_t number = header.write = active.write.header.write;
+  header.offset = active.sent;
+  header.total = active.write.bytes;
+  if (active.sent == 0) header.data_header = Encode(active.write.header);
+  std::vector<ucp_dt_iov_t> pieces;
+  uint64_t bytes = 0;
+  while (bytes < kPayloadBytesMax && active.copy < active.write.copies.size()) {
+    const Copy& copy = active.write.copies[active.copy];
+    const uint64_t take = std::min(kPayloadBytesMax - bytes, copy.size_bytes - active.done);
+    // UCX's type for sources is not const; it only reads them.
+    const uint8_t* from = pool_.data() + copy.source_offset + active.done;
+    pieces.push_back({const_cast<uint8_t*>(from), take});
+    bytes += take;
+    active.done += take;
+    if (active.done < copy.size_bytes) continue;
+    active.done = 0;
+    ++active.copy;
+  }
+  active.sent += bytes;
+  ++active.messages;
+  held_bytes_ += bytes;
+  ++held_;
+  endpoint_.Send(
+      kMessageId, Encode(header), pieces,
+      [this, number, bytes](const absl::Status& status) { OnSent(number, bytes, status); });
+}
+
+void UcxMessagePath::OnSent(uint64_t write, uint64_t bytes, const absl::Status& status) {
+  held_bytes_ -= bytes;
+  --held_;
+  const auto found = active_.find(write);
+  Active& active = found->second;
+  active.status.Update(status);
+  --active.messages;
+  if (active.messages > 0 || (active.sent < active.write.bytes && !closing_)) return;
+  const absl::Status result = active.status;
+  active_.erase(found);
+  host_.WriteEnded(write, result);
+}
+
+bool UcxMessagePath::busy() const {
+  return held_ > 0 || !unsent_.empty() || (closing_ && !closed_) ||
+         (phase_ != Phase::kOpen && phase_ != Phase::kDone);
+}
+
+void UcxMessagePath::Close() {
+  if (closing_) return;
+  closing_ = true;
+  const absl::Status why = absl::UnavailableError("the link was closed");
+  for (const uint64_t write : std::exchange(unsent_, {})) {
+    const auto found = active_.find(write);
+    found->second.status.Update(why);
+    if (found->second.messages > 0) continue;
+    active_.erase(found);
+    host_.WriteEnded(write, why);
+  }
+  endpoint_.Close([this] { closed_ = true; });
+}
+
+std::optional<bool> UcxMessagePath::closed() const {
+  if (!closed_ || held_ > 0) return std::nullopt;
+  return true;
+}
+
+}  // namespace baton::kv

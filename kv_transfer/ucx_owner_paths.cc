@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv_transfer/ucx_owner_paths.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/ensure.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "kv_transfer/ucx_lanes.h"
+#include "kv_transfer/ucx_message_path.h"
+#include "kv_transfer/ucx_process.h"
+
+namespace baton::kv {
+namespace {
+
+constexpr uint64_t kWatchKey = uint64_t{4} << 56;
+
+}  // namespace
+
+UcxOwnerPaths::~UcxOwnerPaths() {
+  for (const auto& [key, watched] : watched_) poller_.Remove(watched.fd.get());
+}
+
+void UcxOwnerPaths::Prepare(LinkId link, const Hello& peer) { paths_[link].peer = peer; }
+
+void UcxOwnerPaths::OnMessage(LinkId link, const PathMessage& message) {
+  const auto found = paths_.find(link);
+  if (found == paths_.end()) return;
+  switch (message.step) {
+    case PathStep::kPropose:
+      return Propose(link, found->second, message);
+    case PathStep::kCheck:
+      return Check(link, message);
+    case PathStep::kMeasured:
+      return Measured(link, found->second, message);
+    case PathStep::kAnswer:
+    case PathStep::kChecked:
+    case PathStep::kEcho:
+      return;  // an owner's own words
+  }
+}
+
+void UcxOwnerPaths::Propose(LinkId link, Path& path, const PathMessage& message) {
+  EndProbe(link);  // of an earlier proposal that did not come up
+  absl::Status status;
+  if (message.path == 'A') {
+    status = AgreeToMemory(path.peer);
+    if (status.ok()) {
+      wait_probe_.push_back(link);
+      return NextProbe();
+    }
+  } else if (message.path != 'B' || !policy_.allow_messages) {
+    status = absl::FailedPreconditionError("kv_transfer.transport excludes this data path");
+  }
+  Answer(link, path, message.path, status);
+}
+
+// Without a way to see the writer's end there is no fence on memory it may write (K2).
+absl::Status UcxOwnerPaths::AgreeToMemory(const Hello& peer) {
+  if (!policy_.allow_memory || region_.probe().empty()) {
+    return absl::FailedPreconditionError("memory writes are not offered");
+  }
+  if (peer.process.boot_id != self_.boot_id) return absl::OkStatus();  // RDMA or nothing
+  for (const auto& [key, watched] : watched_) {
+    if (watched.process == peer.process) return absl::OkStatus();
+  }
+  if (watched_.size() >= kWatchedMax) {
+    return absl::ResourceExhaustedError("too many peer processes are watched");
+  }
+  ASSIGN_OR_RETURN(Fd fd, WatchProcess(self_, peer.process));
+  const uint64_t key = kWatchKey | ++last_watched_;
+  poller_.Add(fd.get(), key, true, false);
+  watched_.emplace(key, Watched{peer.process, std::move(fd)});
+  return absl::OkStatus();
+}
+
+void UcxOwnerPaths::Answer(LinkId link, Path& path, char which, const absl::Status& status) {
+  PathMessage answer{.step = PathStep::kAnswer, .path = which};
+  answer.ok = status.ok();
+  answer.text = std::string(status.message());
+  if (status.ok()) {
+    path.agreed = which;
+    if (path.token == 0) {
+      path.token = SplitMix64(reinterpret_cast<uint64_t>(&region_) ^ ++last_token_) | 1;
+      tokens_[path.token] = link;
+    }
+    answer.number = path.token;
+  }
+  host_.SendPath(link, answer);
+}
+
+// Peers are measured one at a time, so that they do not measure one another.
+void UcxOwnerPaths::NextProbe() {
+  while (!probing_.has_value() && !wait_probe_.empty()) {
+    const LinkId link = wait_probe_.front();
+    wait_probe_.pop_front();
+    const auto found = paths_.find(link);
+    if (found == paths_.end()) continue;
+    probing_ = link;
+    Answer(link, found->second, 'A', absl::OkStatus());
+  }
+}
+
+void UcxOwnerPaths::EndProbe(LinkId link) {
+  wait_probe_.erase(std::remove(wait_probe_.begin(), wait_probe_.end(), link), wait_probe_.end());
+  if (probing_ != link) return;
+  probing_.reset();
+  region_.ForgetProbe();
+  NextProbe();
+}
+
+void UcxOwnerPaths::Check(LinkId link, const PathMessage& message) {
+  if (probing_ != link || message.bytes > region_.probe().size()) return;
+  PathMessage checked{.step = PathStep::kChecked, .path = 'A'};
+  checked.ok = HasPattern(message.seed, region_.probe().subspan(0, message.bytes));
+  if (!checked.ok) checked.text = "the pattern written through shared memory did not arrive";
+  host_.SendPath(link, checked);
+}
+
+void UcxOwnerPaths::Measured(LinkId link, const Path& path, const PathMessage& message) {
+  EndProbe(link);
+  if (!message.ok) {
+    return host_.PathFailed(link, absl::FailedPreconditionError(message.text));
+  }
+  if (path.agreed != message.path) return;
+  LinkInfo info;
+  info.transport = message.text;
+  info.data_path = message.path;
+  info.bandwidth_bytes_per_second = message.bandwidth;
+  info.latency = absl::Nanoseconds(static_cast<int64_t>(message.latency_ns));
+  const absl::Status allowed = CheckPolicy(policy_, path.peer.self, info);
+  if (!allowed.ok()) return host_.PathFailed(link, allowed);
+  host_.PathReady(link, info);
+}
+
+bool UcxOwnerPaths::Close(LinkId link) {
+  EndProbe(link);
+  const auto found = paths_.find(link);
+  if (found == paths_.end()) return true;  // never prepared
+  const bool fenced = found->second.agreed != 'A';
+  tokens_.erase(found->second.token);
+  paths_.erase(found);
+  return fenced;
+}
+
+void UcxOwnerPaths::OnData(absl::Span<const uint8_t> header, absl::Span<const uint8_t> payload) {
+  const absl::StatusOr<MessageHeader> decoded = DecodeMessageHeader(header);
+  if (!decoded.ok()) {
+    ++messages_refused_;
+    return;
+  }
+  const auto token = tokens_.find(decoded->token);
+  const auto found = token == tokens_.end() ? paths_.end() : paths_.find(token->second);
+  if (found == paths_.end() || found->second.agreed != 'B') {
+    ++messages_refused_;
+    return;
+  }
+  if (decoded->kind == MessageHeader::Kind::kProbe) return Probe(found->first, *decoded, payload);
+  Land(found->first, found->second, *decoded, payload);
+}
+
+void UcxOwnerPaths::Probe(LinkId link, const MessageHeader& header,
+                          absl::Span<const uint8_t> payload) {
+  PathMessage answer{.step = PathStep::kEcho, .path = 'B'};
+  answer.number = header.write;
+  if (header.total != 0) {
+    answer.step = PathStep::kChecked;
+    answer.ok = HasPattern(header.total, payload);
+    if (!answer.ok) answer.text = "the pattern sent over TCP arrived damaged";
+  } else {
+    // A probe costs what a landing costs.
+    if (scratch_.size() < payload.size()) scratch_.resize(payload.size());
+    std::copy(payload.begin(), payload.end(), scratch_.begin());
+  }
+  host_.SendPath(link, answer);
+}
+
+void UcxOwnerPaths::Land(LinkId link, Path& path, const MessageHeader& header,
+                         absl::Span<const uint8_t> payload) {
+  auto state = path.landings.find(header.write);
+  if (header.offset == 0) {
+    const auto data = DecodeDataHeader(header.data_header);
+    if (!data.ok() || data->write != header.write || state != path.landings.end()) {
+      ++messages_refused_;
+      return;
+    }
+    auto landing = core_->CheckArrival(link, *data, header.total);
+    if (!landing.ok()) return;  // counted and answered by the core
+    ENSURE(landing->block_bytes * landing->offsets.size() == header.total);
+    state = path.landings.emplace(header.write, LandingState{*std::move(landing)}).first;
+    state->second.total = header.total;
+  } else if (state == path.landings.end()) {
+    ++messages_refused_;  // the rest of a write whose first message was refused
+    return;
+  }
+  LandingState& landing = state->second;
+  if (header.offset != landing.received || payload.size() > landing.total - landing.received) {
+    path.landings.erase(state);
+    return core_->LinkLost(link, absl::InvalidArgumentError("a write's messages do not add up"));
+  }
+  const uint64_t block_bytes = landing.landing.block_bytes;
+  while (!payload.empty()) {
+    const uint64_t within = landing.received % block_bytes;
+    const uint64_t bytes = std::min<uint64_t>(payload.size(), block_bytes - within);
+    const uint64_t at = landing.landing.offsets[landing.received / block_bytes] + within;
+    ENSURE(at + bytes <= region_.pool_bytes());
+    std::memcpy(region_.pool() + at, payload.data(), bytes);
+    landing.received += bytes;
+    payload.remove_prefix(bytes);
+  }
+  if (landing.received < landing.total) return;
+  path.bytes_landed += landing.total;
+  bytes_landed_ += landing.total;
+  ++path.writes_landed;
+  path.landings.erase(state);
+  core_->Landed(link, header.write);
+}
+
+bool UcxOwnerPaths::Handle(const ReadyFd& ready) {
+  const auto found = watched_.find(ready.key);
+  if (found == watched_.end()) return false;
+  poller_.Remove(found->second.fd.get());
+  const ProcessId process = found->second.process;
+  watched_.erase(found);
+  core_->ProcessExited(process);
+  return true;
+}
+
+uint64_t UcxOwnerPaths::bytes_landed(LinkId link) const {
+  const auto found = paths_.find(link);
+  return found == paths_.end() ? 0 : found->second.bytes_landed;
+}
+
+}  // namespace baton::kv

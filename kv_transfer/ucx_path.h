@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// One data path from this writer to one owner, from the proposal to the last write.
+//
+//   Open (connect, map) ─► owner agrees ─► Begin (verify, measure) ─► result ─► Post …
+//
+// Implementations: UcxMemoryPath (A), UcxMessagePath (B).  The owner's side is ucx_owner_path.h.
+//
+// Thread:     the reactor's.  Ownership: a path lives until closed(), or its UCX workers are
+//             destroyed before it.
+// Cost:       a Step moves at most about 1 MiB.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kv_transfer/link_io.h"
+#include "kv_transfer/ucx_wire.h"
+
+namespace baton::kv {
+
+// What paths ask of the reactor.
+class PathHost {
+ public:
+  virtual ~PathHost() = default;
+  virtual void SendPath(LinkId link, const PathMessage& message) = 0;
+  // The data path is up, or will not be: once per link.
+  virtual void PathReady(LinkId link, const LinkInfo& info) = 0;
+  virtual void PathFailed(LinkId link, const absl::Status& why) = 0;
+  // It had been up.
+  virtual void PathBroken(LinkId link, const absl::Status& why) = 0;
+  virtual void WriteEnded(uint64_t write, const absl::Status& status) = 0;
+};
+
+// What the configuration asks of every link.
+struct PathPolicy {
+  bool allow_memory = true;    // path A
+  bool allow_messages = true;  // path B
+  bool require_rdma = false;
+  double min_bandwidth = 0;  // bytes per second
+};
+// FAILED_PRECONDITION names what came up, what was asked for, and the setting.
+absl::Status CheckPolicy(const PathPolicy& policy, const WorkerRef& peer, const LinkInfo& info);
+
+struct PathMeasure {
+  LinkInfo info;
+  absl::Duration per_operation;
+  bool rdma = false;
+};
+
+class UcxPath {
+ public:
+  virtual ~UcxPath() = default;
+
+  // The owner agreed; `token` is its name for the link.
+  virtual void Begin(uint64_t token, absl::Time now) = 0;
+  virtual void OnMessage(const PathMessage& message, absl::Time now) = 0;
+  // Does some work; true if there was any.
+  virtual bool Step(absl::Time now) = 0;
+  // Set after Begin; an error behind a good one: the path broke.
+  virtual const std::optional<absl::StatusOr<PathMeasure>>& result() const = 0;
+  // REQUIRES: a good result, not closed.
+  virtual void Post(DataWrite write) = 0;
+  // Something is under way that Step or UCX must go on with.
+  virtual bool busy() const = 0;
+  // Writes that did not end yet end with an error, at the latest when closed() is true.
+  virtual void Close() = 0;
+  // None: not yet.  Else whether that proves that nothing can land any more.
+  virtual std::optional<bool> closed() const = 0;
+};
+
+}  // namespace baton::kv

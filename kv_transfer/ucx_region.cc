@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv_transfer/ucx_region.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/ensure.h"
+#include "base/status_macros.h"
+
+namespace baton::kv {
+namespace {
+
+constexpr uint64_t kHeaderBytes = 4096;
+constexpr uint64_t kPoolOffset =
+    (kHeaderBytes + UcxRegion::kProbeBytes + (2u << 20) - 1) & ~uint64_t{(2u << 20) - 1};
+
+}  // namespace
+
+absl::StatusOr<UcxRegion> UcxRegion::Shared(UcxWorker& worker, uint64_t pool_bytes,
+                                            uint64_t nonce) {
+  UcxRegion region;
+  ASSIGN_OR_RETURN(region.shared_, UcxMemory::Allocate(worker, kPoolOffset + pool_bytes));
+  uint8_t* base = region.shared_.base();
+  std::memcpy(base, &nonce, sizeof nonce);
+  region.probe_ = base + kHeaderBytes;
+  region.pool_ = base + kPoolOffset;
+  region.pool_bytes_ = pool_bytes;
+  region.nonce_ = nonce;
+  return region;
+}
+
+absl::StatusOr<UcxRegion> UcxRegion::Private(uint64_t pool_bytes) {
+  UcxRegion region;
+  void* mapped =
+      ::mmap(nullptr, pool_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("allocating ", pool_bytes, " bytes for the KV pool: ", std::strerror(errno)));
+  }
+  region.mapped_ = static_cast<uint8_t*>(mapped);
+  region.mapped_bytes_ = pool_bytes;
+  (void)::madvise(mapped, pool_bytes, MADV_HUGEPAGE);  // fewer page-table walks where it works
+  region.pool_ = region.mapped_;
+  region.pool_bytes_ = pool_bytes;
+  return region;
+}
+
+UcxRegion& UcxRegion::operator=(UcxRegion&& other) noexcept {
+  std::swap(shared_, other.shared_);
+  std::swap(mapped_, other.mapped_);
+  std::swap(mapped_bytes_, other.mapped_bytes_);
+  std::swap(probe_, other.probe_);
+  std::swap(pool_, other.pool_);
+  std::swap(pool_bytes_, other.pool_bytes_);
+  std::swap(nonce_, other.nonce_);
+  return *this;
+}
+
+UcxRegion::~UcxRegion() {
+  if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
+}
+
+void UcxRegion::ForgetProbe() {
+  if (probe_ != nullptr) (void)::madvise(probe_, kProbeBytes, MADV_REMOVE);
+}
+
+absl::StatusOr<MemoryOffer> UcxRegion::Offer(const UcxWorker& worker) const {
+  ENSURE(shared_.base() != nullptr);
+  MemoryOffer offer;
+  offer.worker_address = worker.address();
+  ASSIGN_OR_RETURN(offer.key, shared_.PackKey());
+  offer.base = reinterpret_cast<uint64_t>(shared_.base());
+  offer.bytes = shared_.bytes();
+  offer.nonce = nonce_;
+  offer.probe_offset = kHeaderBytes;
+  offer.probe_bytes = kProbeBytes;
+  offer.pool_offset = kPoolOffset;
+  offer.pool_bytes = pool_bytes_;
+  return offer;
+}
+
+}  // namespace baton::kv

@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "kv_transfer/ucx_writer_paths.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/ensure.h"
+#include "base/status_macros.h"
+#include "kv_transfer/ucx_memory_path.h"
+#include "kv_transfer/ucx_message_path.h"
+#include "kv_transfer/ucx_process.h"
+
+namespace baton::kv {
+namespace {
+
+const DataPathOffer* FindOffer(const Hello& peer, char path) {
+  for (const DataPathOffer& offer : peer.offers) {
+    if (offer.path == path) return &offer;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void UcxWriterPaths::Prepare(LinkId link, const Hello& peer) {
+  Link& fresh = links_[link];
+  fresh.peer = peer;
+  TryNext(link, fresh);
+}
+
+// Proposes the path behind the one tried last.
+void UcxWriterPaths::TryNext(LinkId id, Link& link) {
+  while (true) {
+    const char next = link.trying == '?' ? 'A' : link.trying == 'A' ? 'B' : '!';
+    link.trying = next;
+    if (next == '!') {
+      link.state = State::kFailed;
+      const std::string why =
+          absl::StrCat("no data path to ", link.peer.self.worker, ": ", link.tried);
+      PathMessage failed{.step = PathStep::kMeasured};
+      failed.text = why;
+      host_.SendPath(id, failed);
+      return host_.PathFailed(id, absl::FailedPreconditionError(why));
+    }
+    const absl::Status opened = next == 'A' ? OpenMemory(id, link) : OpenMessages(id, link);
+    if (opened.ok()) break;
+    absl::StrAppend(&link.tried, link.tried.empty() ? "" : "; ",
+                    next == 'A' ? "memory writes: " : "messages: ", opened.message());
+  }
+  link.state = State::kProposed;
+  PathMessage proposal{.step = PathStep::kPropose, .path = link.trying};
+  host_.SendPath(id, proposal);
+}
+
+absl::Status UcxWriterPaths::OpenMemory(LinkId id, Link& link) {
+  if (!policy_.allow_memory) {
+    return absl::FailedPreconditionError("excluded by kv_transfer.transport");
+  }
+  const DataPathOffer* offer = FindOffer(link.peer, 'A');
+  if (offer == nullptr || memory_ == nullptr) {
+    return absl::UnavailableError(offer == nullptr ? "not offered by the peer" : "not had here");
+  }
+  ASSIGN_OR_RETURN(const MemoryOffer memory, DecodeMemoryOffer(offer->blob));
+  if (memory.pool_bytes != link.peer.layout.pool_bytes()) {
+    return absl::InvalidArgumentError("the peer's offer does not fit its layout");
+  }
+  // UCX before 1.19 crashes on the key of a dead process.
+  if (SharesPids(self_, link.peer.process) && !IsAlive(link.peer.process)) {
+    return absl::UnavailableError("the peer's process is gone");
+  }
+  ASSIGN_OR_RETURN(link.path, UcxMemoryPath::Open(*memory_, memory, pool_, id, host_));
+  return absl::OkStatus();
+}
+
+absl::Status UcxWriterPaths::OpenMessages(LinkId id, Link& link) {
+  if (!policy_.allow_messages) {
+    return absl::FailedPreconditionError("excluded by kv_transfer.transport");
+  }
+  const DataPathOffer* offer = FindOffer(link.peer, 'B');
+  if (offer == nullptr || messages_ == nullptr) {
+    return absl::UnavailableError(offer == nullptr ? "not offered by the peer" : "not had here");
+  }
+  if (offer->blob.empty()) return absl::InvalidArgumentError("the peer's offer is empty");
+  ASSIGN_OR_RETURN(link.path, UcxMessagePath::Open(*messages_, offer->blob, pool_, id, host_));
+  return absl::OkStatus();
+}
+
+void UcxWriterPaths::Retire(Link& link) {
+  if (link.path == nullptr) return;
+  link.path->Close();
+  link.retired.push_back(std::move(link.path));
+}
+
+void UcxWriterPaths::NotThis(LinkId id, Link& link, const absl::Status& why) {
+  absl::StrAppend(&link.tried, link.tried.empty() ? "" : "; ",
+                  link.trying == 'A' ? "memory writes: " : "messages: ", why.message());
+  Retire(link);
+  TryNext(id, link);
+}
+
+void UcxWriterPaths::OnMessage(LinkId id, const PathMessage& message, absl::Time now) {
+  const auto found = links_.find(id);
+  if (found == links_.end() || found->second.path == nullptr) return;
+  Link& link = found->second;
+  if (message.step != PathStep::kAnswer) return link.path->OnMessage(message, now);
+  if (link.state != State::kProposed || message.path != link.trying) return;
+  if (!message.ok) return NotThis(id, link, absl::UnavailableError(message.text));
+  link.state = State::kMeasuring;
+  link.path->Begin(message.number, now);
+}
+
+// What has become of the measurement, or of a path that was up.
+void UcxWriterPaths::Judge(LinkId id, Link& link) {
+  const auto& result = link.path->result();
+  if (!result.has_value()) return;
+  if (link.state == State::kUp && !result->ok()) {
+    link.state = State::kFailed;
+    return host_.PathBroken(id, result->status());
+  }
+  if (link.state != State::kMeasuring) return;
+  if (!result->ok()) return NotThis(id, link, result->status());
+  const PathMeasure& measure = **result;
+  PathMessage measured{.step = PathStep::kMeasured, .path = link.trying, .ok = true};
+  measured.text = measure.info.transport;
+  measured.bandwidth = measure.info.bandwidth_bytes_per_second;
+  measured.latency_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(measure.info.latency));
+  host_.SendPath(id, measured);
+  link.per_operation = measure.per_operation;
+  const absl::Status allowed = CheckPolicy(policy_, link.peer.self, measure.info);
+  link.state = allowed.ok() ? State::kUp : State::kFailed;
+  if (!allowed.ok()) return host_.PathFailed(id, allowed);
+  host_.PathReady(id, measure.info);
+}
+
+void UcxWriterPaths::Post(LinkId id, DataWrite write) {
+  const auto found = links_.find(id);
+  ENSURE(found != links_.end());
+  Link& link = found->second;
+  if (link.state != State::kUp) {
+    return host_.WriteEnded(write.header.write, absl::UnavailableError("the data path broke"));
+  }
+  link.path->Post(std::move(write));
+}
+
+void UcxWriterPaths::Close(LinkId id) {
+  Link& link = links_[id];  // perhaps never prepared
+  link.state = State::kClosing;
+  Retire(link);
+}
+
+bool UcxWriterPaths::Step(absl::Time now) {
+  bool moved = false;
+  for (auto& [id, link] : links_) {
+    if (link.path == nullptr) continue;
+    moved |= link.path->Step(now);
+    Judge(id, link);
+  }
+  return moved;
+}
+
+bool UcxWriterPaths::busy() const {
+  for (const auto& [id, link] : links_) {
+    if (link.path != nullptr && link.path->busy()) return true;
+    if (!link.retired.empty()) return true;
+  }
+  return false;
+}
+
+std::vector<LinkId> UcxWriterPaths::TakeClosed() {
+  std::vector<LinkId> closed;
+  for (auto it = links_.begin(); it != links_.end();) {
+    auto& retired = it->second.retired;
+    retired.erase(std::remove_if(retired.begin(), retired.end(),
+                                 [](const auto& path) { return path->closed().has_value(); }),
+                  retired.end());
+    if (it->second.state == State::kClosing && retired.empty()) {
+      closed.push_back(it->first);
+      it = links_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+  return closed;
+}
+
+absl::Duration UcxWriterPaths::per_operation(LinkId link) const {
+  const auto found = links_.find(link);
+  return found == links_.end() ? absl::ZeroDuration() : found->second.per_operation;
+}
+
+std::string UcxWriterPaths::fallback(LinkId link) const {
+  const auto found = links_.find(link);
+  return found == links_.end() ? "" : found->second.tried;
+}
+
+}  // namespace baton::kv

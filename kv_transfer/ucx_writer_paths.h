@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// The writer's side of all data paths: which one to try next, and those that are up.
+//
+// Memory writes first where the configuration allows them and the owner offers them, then
+// messages.  What was tried and why it did not come up is remembered per link: a fallback to
+// a slower path is never silent.
+//
+// Thread:     the reactor's.  Ownership: workers, pool and host outlive it, except that the
+//             workers are destroyed before it when the reactor ends.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "kv_transfer/ucx_path.h"
+#include "kv_transfer/ucx_worker.h"
+
+namespace baton::kv {
+
+class UcxWriterPaths {
+ public:
+  // Workers may be null: that path is not available here.
+  UcxWriterPaths(const PathPolicy& policy, const ProcessId& self, UcxWorker* memory,
+                 UcxWorker* messages, absl::Span<const uint8_t> pool, PathHost& host)
+      : policy_(policy),
+        self_(self),
+        memory_(memory),
+        messages_(messages),
+        pool_(pool),
+        host_(host) {}
+
+  void Prepare(LinkId link, const Hello& peer);
+  void OnMessage(LinkId link, const PathMessage& message, absl::Time now);
+  void Post(LinkId link, DataWrite write);
+  void Close(LinkId link);
+  // Some work of every path; true if there was any.
+  bool Step(absl::Time now);
+  bool busy() const;
+  // Links whose Close is complete, each once.
+  std::vector<LinkId> TakeClosed();
+
+  // Zero and "" for links that are not up.
+  absl::Duration per_operation(LinkId link) const;
+  std::string fallback(LinkId link) const;
+
+ private:
+  enum class State : uint8_t { kProposed, kMeasuring, kUp, kFailed, kClosing };
+  struct Link {
+    Hello peer;
+    State state = State::kProposed;
+    char trying = '?';
+    std::unique_ptr<UcxPath> path;
+    std::vector<std::unique_ptr<UcxPath>> retired;  // closing
+    std::string tried;                              // what did not come up, and why
+    absl::Duration per_operation;
+  };
+
+  void TryNext(LinkId id, Link& link);
+  absl::Status OpenMemory(LinkId id, Link& link);
+  absl::Status OpenMessages(LinkId id, Link& link);
+  void Retire(Link& link);
+  void NotThis(LinkId id, Link& link, const absl::Status& why);
+  void Judge(LinkId id, Link& link);
+
+  const PathPolicy policy_;
+  const ProcessId self_;
+  UcxWorker* const memory_;
+  UcxWorker* const messages_;
+  const absl::Span<const uint8_t> pool_;
+  PathHost& host_;
+  absl::btree_map<LinkId, Link> links_;
+};
+
+}  // namespace baton::kv
