@@ -160,7 +160,13 @@ void LinkCore::UpIfReady(Link& link) {
 
 void LinkCore::DataFailed(LinkId id, const absl::Status& why) {
   ENSURE(!why.ok());
-  if (Find(id) != nullptr) EndLink(id, why);
+  const Link* link = Find(id);
+  if (link == nullptr) return;
+  // What the configuration demands of a link and this one is not: nobody else would say so.
+  if (link->state == LinkState::kPreparing && absl::IsFailedPrecondition(why)) {
+    Emit(PeerDown{PeerOf(*link), why});
+  }
+  EndLink(id, why);
 }
 
 void LinkCore::LinkLost(LinkId id, const absl::Status& why) {
