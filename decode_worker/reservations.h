@@ -67,7 +67,8 @@ class Reservations {
   uint32_t blocks_of(const std::string& writer) const;
 
  private:
-  Grant Remove(Generation generation);
+  absl::btree_map<Generation, Grant>::iterator Remove(
+      absl::btree_map<Generation, Grant>::iterator grant);
 
   engine::BlockPool& pool_;
   const uint32_t blocks_max_;

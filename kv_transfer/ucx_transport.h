@@ -68,6 +68,7 @@ struct UcxLinkStatus {
   uint64_t bytes = 0;  // payload moved: written (writer) or landed (owner, path B)
   uint64_t writes = 0;
   absl::Duration per_operation;  // cost of one write beyond its bytes, measured at connection
+  std::string fallback;          // paths that did not come up before this one, and why
 };
 
 struct UcxTransportCounters {
@@ -104,9 +105,11 @@ class UcxTransport final : public OwnerTransport, public WriterTransport {
   void Abandon(GrantKey key, const absl::Status& why) override;
   void Poll(std::vector<TransportEvent>& events) override;
 
- private:
+  // For the factory.
   class Shared;
   explicit UcxTransport(std::unique_ptr<Shared> shared);
+
+ private:
   std::unique_ptr<Shared> shared_;
 };
 
