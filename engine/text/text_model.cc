@@ -53,18 +53,47 @@ absl::StatusOr<TokenizerData> ReadTokenizerData(const engine::Gguf& file) {
   return data;
 }
 
+namespace {
+
+// The template of the file, or why it cannot be used.
+absl::StatusOr<ChatTemplate> ReadTemplate(const engine::Gguf& file, const Tokenizer& tokenizer) {
+  if (!file.Has("tokenizer.chat_template")) {
+    return absl::FailedPreconditionError("the model has no chat template");
+  }
+  ASSIGN_OR_RETURN(const absl::string_view source, file.String("tokenizer.chat_template"));
+  std::string bos;
+  std::string eos;
+  if (tokenizer.bos().has_value()) bos = std::string(tokenizer.Bytes(*tokenizer.bos()));
+  ASSIGN_OR_RETURN(const std::optional<TokenId> eos_id,
+                   OptionalId(file, "tokenizer.ggml.eos_token_id"));
+  if (eos_id.has_value()) eos = std::string(tokenizer.Bytes(*eos_id));
+  return ChatTemplate::Parse(source, std::move(bos), std::move(eos));
+}
+
+}  // namespace
+
 absl::StatusOr<TextModel> TextModel::Load(const engine::Gguf& file) {
   auto data = ReadTokenizerData(file);
   if (!data.ok()) return data.status();
   auto tokenizer = Tokenizer::Create(*data);
   if (!tokenizer.ok()) return Annotate(tokenizer.status(), file.name());
-  return TextModel(*std::move(tokenizer));
+  absl::StatusOr<ChatTemplate> chat_template = ReadTemplate(file, *tokenizer);
+  return TextModel(*std::move(tokenizer), std::move(chat_template));
 }
 
 absl::StatusOr<std::vector<TokenId>> TextModel::EncodePrompt(absl::string_view prompt) const {
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer_.Encode(prompt, false));
   if (tokenizer_.add_bos()) ids.insert(ids.begin(), *tokenizer_.bos());
   return ids;
+}
+
+absl::StatusOr<RenderedChat> TextModel::RenderChat(const ChatInput& chat) const {
+  if (!template_.ok()) return template_.status();
+  ASSIGN_OR_RETURN(const std::vector<Fragment> fragments, template_->Render(chat));
+  RenderedChat rendered;
+  for (const Fragment& fragment : fragments) rendered.text += fragment.text;
+  ASSIGN_OR_RETURN(rendered.ids, tokenizer_.Encode(fragments));
+  return rendered;
 }
 
 }  // namespace baton::text
