@@ -14,4 +14,7 @@ std::vector<Command> AllCommands();
 
 // Each cmd_*.cc's part of the list.
 
+std::vector<Command> EngineCommands();       // score, perplexity
+std::vector<Command> BenchEngineCommands();  // bench engine
+
 }  // namespace baton::server

@@ -1,0 +1,271 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// The whole engine on real weights against an independent reference (tests/golden).
+//
+// Needs the model that deploy/get_model.sh fetches (or BATON_TEST_MODEL); the perplexity
+// test also needs the corpus beside the source tree.  What is missing is said, and its test
+// skipped.  BATON_ALL_WINDOWS=1 scores all 24 windows of the corpus instead of four, and
+// every prompt with f32 activations.
+#include <algorithm>
+#include <bit>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "engine/gguf.h"
+#include "engine/model_loader.h"
+#include "engine/score.h"
+#include "engine/softmax.h"
+#include "engine/text/text_model.h"
+
+namespace baton::engine {
+namespace {
+
+using nlohmann::json;
+
+const std::string kGolden = std::string(BATON_SOURCE_DIR) + "/tests/golden/";
+
+bool Everything() { return std::getenv("BATON_ALL_WINDOWS") != nullptr; }
+
+std::string ModelPath() {
+  if (const char* path = std::getenv("BATON_TEST_MODEL"); path != nullptr) return path;
+  return std::string(BATON_SOURCE_DIR) + "/models/smollm2-135m-instruct-q4_1.gguf";
+}
+
+struct Model {
+  std::unique_ptr<Gguf> file;
+  std::unique_ptr<Forward> forward;
+};
+
+// Nothing if there is no model.
+std::optional<Model> Load(Activations activations, uint32_t threads) {
+  auto file = Gguf::Open(ModelPath());
+  if (absl::IsNotFound(file.status())) {
+    std::cerr << "SKIPPED: " << file.status().message()
+              << " (run deploy/get_model.sh or set BATON_TEST_MODEL)\n";
+    return std::nullopt;
+  }
+  REQUIRE(file.status().ToString() == "OK");
+  Model model;
+  model.file = std::make_unique<Gguf>(*std::move(file));
+  const auto weights = LoadModel(*model.file);
+  REQUIRE(weights.status().ToString() == "OK");
+  ForwardOptions options;
+  options.activations = activations;
+  options.threads = threads;
+  auto forward = Forward::Create(*weights, options);
+  REQUIRE(forward.status().ToString() == "OK");
+  model.forward = *std::move(forward);
+  return model;
+}
+
+// How far rows are from the reference's.
+struct Distance {
+  std::vector<double> kl;
+  int rows = 0, same = 0;              // all rows: the best token
+  int sure_rows = 0, sure_same = 0;    // the reference's margin is over 0.5
+  int close_rows = 0, close_same = 0;  // ... over 0.001
+  double best_error = 0;               // |difference of the best's log-probability|
+};
+
+struct LogSoftmax {
+  std::vector<float> logits;
+  double log_sum = 0;
+  explicit LogSoftmax(absl::Span<const float> row) : logits(row.begin(), row.end()) {
+    std::vector<float> scratch;
+    std::vector<double> blocks;
+    log_sum = LogSumExp(row, scratch, blocks);
+  }
+  double of(TokenId id) const { return logits[id] - log_sum; }
+  TokenId best() const {
+    return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  }
+};
+
+// KL(reference || row) over the listed tokens and one bucket for the rest.
+double Divergence(const json& top, const LogSoftmax& row) {
+  double kl = 0, reference_rest = 1, row_rest = 1;
+  for (const json& pair : top) {
+    const double p = std::exp(pair[1].get<double>());
+    kl += p * (pair[1].get<double>() - row.of(pair[0]));
+    reference_rest -= p;
+    row_rest -= std::exp(row.of(pair[0]));
+  }
+  if (reference_rest > 1e-9 && row_rest > 1e-12) {
+    kl += reference_rest * std::log(reference_rest / row_rest);
+  }
+  return std::max(kl, 0.0);
+}
+
+void Compare(const LogSoftmax& row, TokenId best, double logprob, double margin, Distance& all) {
+  const bool same = row.best() == best;
+  ++all.rows;
+  all.same += same;
+  all.sure_rows += margin > 0.5;
+  all.sure_same += margin > 0.5 && same;
+  all.close_rows += margin > 0.001;
+  all.close_same += margin > 0.001 && same;
+  all.best_error = std::max(all.best_error, std::fabs(row.of(best) - logprob));
+}
+
+// One prompt, and the reference's own 32 tokens behind it.
+void ComparePrompt(const json& prompt, Scorer& scorer, Distance& all) {
+  const json& greedy = prompt["greedy"];
+  std::vector<TokenId> ids = prompt["ids"];
+  const size_t n = ids.size();
+  for (const json& id : greedy["ids"]) ids.push_back(id);
+  ids.pop_back();
+  std::map<uint32_t, const json*> tops;
+  for (const json& position : prompt["positions"]) {
+    tops[position["pos"].get<uint32_t>()] = &position["top"];
+  }
+  std::vector<uint32_t> wanted;
+  for (uint32_t p = 0; p < ids.size(); ++p) {
+    if (tops.count(p) == 1 || p + 1 >= n) wanted.push_back(p);
+  }
+  const absl::Status status =
+      scorer.Run(ids, wanted, [&](uint32_t p, absl::Span<const float> logits) {
+        const LogSoftmax row(logits);
+        if (const auto found = tops.find(p); found != tops.end()) {
+          const json& top = *found->second;
+          all.kl.push_back(Divergence(top, row));
+          if (p + 1 < n) {
+            const double best = top[0][1], second = top[1][1];
+            Compare(row, top[0][0], best, best - second, all);
+          }
+        }
+        if (p + 1 >= n) {
+          const size_t step = p + 1 - n;
+          Compare(row, greedy["ids"][step], greedy["logprob"][step], greedy["margin"][step], all);
+        }
+      });
+  REQUIRE(status.ToString() == "OK");
+}
+
+Distance CompareAll(Forward& forward, KvType type, size_t tokens_max) {
+  Distance all;
+  Scorer scorer(&forward, type, 256);
+  std::ifstream file(kGolden + "logits_smollm2.jsonl");
+  REQUIRE(file.good());
+  for (std::string line; std::getline(file, line);) {
+    const json prompt = json::parse(line);
+    if (prompt["ids"].size() <= tokens_max) ComparePrompt(prompt, scorer, all);
+  }
+  std::sort(all.kl.begin(), all.kl.end());
+  double sum = 0;
+  for (const double kl : all.kl) sum += kl;
+  std::cerr << forward.isa_name() << ": " << all.kl.size() << " rows, KL mean "
+            << sum / all.kl.size() << " p99 " << all.kl[all.kl.size() * 99 / 100] << " max "
+            << all.kl.back() << "; best token " << all.same << "/" << all.rows << ", sure "
+            << all.sure_same << "/" << all.sure_rows << "; best's error " << all.best_error << "\n";
+  return all;
+}
+
+double Mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+TEST_CASE("with f32 activations logits are the reference's to the fifth decimal") {
+  auto model = Load(Activations::kF32, 2);
+  if (!model.has_value()) return;
+  const Distance all =
+      CompareAll(*model->forward, KvType::kF32, Everything() ? SIZE_MAX : size_t{100});
+  // The reference's five decimals alone make up to 5e-6 a row.
+  CHECK(Mean(all.kl) <= 1e-6);
+  CHECK(all.kl.back() <= 1e-5);
+  CHECK(all.close_same == all.close_rows);
+  CHECK(all.best_error <= 0.001);
+}
+
+TEST_CASE("with int8 activations logits are within what int8 costs") {
+  auto model = Load(Activations::kInt8, 2);
+  if (!model.has_value()) return;
+  const Distance all = CompareAll(*model->forward, KvType::kF16, SIZE_MAX);
+  REQUIRE(all.rows > 500);
+  CHECK(Mean(all.kl) <= 0.006);
+  CHECK(all.kl[all.kl.size() * 99 / 100] <= 0.04);
+  CHECK(all.kl.back() <= 0.10);
+  CHECK(all.same >= 0.95 * all.rows);
+  CHECK(all.sure_same >= 0.99 * all.sure_rows);
+  CHECK(all.best_error <= 0.8);
+}
+
+TEST_CASE("a row's bits depend neither on threads nor on the cut into chunks") {
+  std::ifstream file(kGolden + "logits_smollm2.jsonl");
+  std::vector<TokenId> ids;
+  for (std::string line; ids.size() < 100 && std::getline(file, line);) {
+    ids = json::parse(line)["ids"].get<std::vector<TokenId>>();
+  }
+  std::vector<uint32_t> expected;
+  for (const uint32_t threads : {1u, 2u, 3u}) {
+    auto model = Load(Activations::kInt8, threads);
+    if (!model.has_value()) return;
+    for (const uint32_t chunk : {512u, 1u, 7u, 16u, 33u}) {
+      Scorer scorer(model->forward.get(), KvType::kF16, chunk);
+      std::vector<uint32_t> bits;
+      const auto status =
+          scorer.Run(ids, {15, 16, 50, 98, 99}, [&](uint32_t, absl::Span<const float> logits) {
+            for (const float x : logits) {
+              bits.push_back(std::bit_cast<uint32_t>(x));
+            }
+          });
+      REQUIRE(status.ok());
+      if (expected.empty()) expected = bits;
+      INFO(threads << " threads, chunk " << chunk);
+      CHECK((bits == expected));
+    }
+  }
+}
+
+TEST_CASE("perplexity of the corpus is the reference's within the tolerance") {
+  std::ifstream corpus(std::string(BATON_SOURCE_DIR) + "/../shared/golden/corpus.txt",
+                       std::ios::binary);
+  if (!corpus.good()) {
+    std::cerr << "SKIPPED: the perplexity corpus is not beside the source tree\n";
+    return;
+  }
+  auto model = Load(Activations::kInt8, 2);
+  if (!model.has_value()) return;
+  std::string text((std::istreambuf_iterator<char>(corpus)), {});
+  text.pop_back();
+  std::ifstream file(kGolden + "perplexity_smollm2.json");
+  const json golden = json::parse(file);
+  const auto words = text::TextModel::Load(*model->file);
+  REQUIRE(words.ok());
+  const auto ids = words->EncodePrompt(text);
+  REQUIRE(ids.ok());
+  REQUIRE(ids->size() == golden["n_tokens"]);
+
+  Scorer scorer(model->forward.get(), KvType::kF16, 256);
+  double sum = 0, reference_sum = 0;
+  uint32_t tokens = 0;
+  for (const json& chunk : golden["oracle_float32"]["chunks"]) {
+    const size_t i = chunk["chunk"];
+    if (!Everything() && i % 7 != 0) continue;
+    const auto window = absl::MakeConstSpan(*ids).subspan(i * 512, 512);
+    const auto score = ScoreWindow(scorer, window);
+    REQUIRE(score.ok());
+    REQUIRE(score->tokens == 255);
+    const double difference = (score->nll_sum - chunk["nll_sum"].get<double>()) / 255;
+    INFO("window " << i);
+    CHECK(std::fabs(difference) <= 0.03);
+    sum += score->nll_sum;
+    reference_sum += chunk["nll_sum"].get<double>();
+    tokens += score->tokens;
+  }
+  std::cerr << "perplexity over " << tokens << " tokens: " << std::exp(sum / tokens)
+            << ", reference " << std::exp(reference_sum / tokens) << "\n";
+  CHECK(std::fabs(sum - reference_sum) / tokens <= 0.007);
+}
+
+}  // namespace baton::engine
