@@ -146,15 +146,23 @@ class DecodeWorker {
     State state = State::kWaiting;
     std::vector<engine::BlockHash> chain;
     std::vector<BlockIndex> blocks;  // of positions [0, …); while landing: the hits only
-    uint32_t known_blocks = 0;       // leading blocks offered to the prefix cache
-    uint32_t computed = 0;
-    uint32_t attempt_tokens = 0;  // size when the attempt opened
-    Generation generation;        // while landing
+    uint32_t offered = 0;            // leading blocks offered to the prefix cache
+    uint32_t computed = 0;           // positions [0, computed) are in the blocks
+    Generation generation;           // while landing
     bool in_step = false;
     bool answered = false;    // Reserved was sent
-    bool first_sent = false;  // its first token was: committed
+    bool first_sent = false;  // its first token was: the attempt is committed
     PromptStats stats;        // until then
     absl::Time received, started, backstop;
+    absl::Time writer_wait_until = absl::InfiniteFuture();  // while its cap is what is missing
+  };
+
+  // What came of an attempt's try to get its blocks.
+  enum class Admission : uint8_t {
+    kOver,         // admitted, or ended
+    kNoBlocks,     // nobody behind it may pass
+    kTicketsFull,  // only prompts that run here may pass
+    kWriterFull,   // only prompts of this writer may not pass
   };
 
   // In the order in which Tick calls them.
@@ -166,35 +174,44 @@ class DecodeWorker {
   bool Admit(absl::Time now);
   bool Step(absl::Time now);
 
-  void OnCommit(const kv::Commit& commit);
-  absl::Status CheckCommit(const kv::Commit& commit, const Attempt& attempt,
-                           const Reservations::Grant& grant) const;
-  void OnPeerDown(const kv::PeerDown& down);
-  void OnWriterFailed(const kv::WriterFailed& failed);
-  void OnStepDone(const engine::StepDone& done, absl::Time now);
-
   void Open(const StreamOpened& opened, absl::Time now);
   absl::Status CheckReserve(const Reserve& reserve) const;
   void OnRevoke(StreamId stream);
+  void StartDraining(absl::Time now);
+  template <typename Predicate>
+  bool FailWhere(Predicate predicate, Failure reason, const absl::Status& why,
+                 bool preempted = false);
 
-  enum class Admission : uint8_t { kDone, kBlocked, kSkipped };
-  Admission TryAdmit(Attempt& attempt, absl::Time now);
-  void RunHere(Attempt& attempt, absl::Time now);
-  void GrantTicket(Attempt& attempt);
-  bool WaitedTooLong(const Attempt& attempt, absl::Time now) const;
+  void OnCommit(const kv::Commit& commit);
+  absl::Status CheckCommit(const kv::Commit& commit, const Attempt& attempt,
+                           const Reservations::Grant& grant) const;
+  void Landed(Attempt& attempt, const kv::Commit& commit, const WorkerRef& writer);
+  void OnWriterFailed(const kv::WriterFailed& failed);
+  void OnPeerDown(const kv::PeerDown& down);
+  void OnStepDone(const engine::StepDone& done, absl::Time now);
+  void OnSampled(const engine::Sampled& sampled, absl::Time now);
 
-  bool GrowOne(Attempt& attempt);
-  Attempt* YoungestRunning(uint64_t above);
+  Admission TryAdmit(Attempt& attempt, bool tickets_full, absl::Time now);
+  // Whether what `missing` blocks need is there; `here`: without a ticket.
+  Admission Room(Attempt& attempt, uint32_t missing, bool here, bool tickets_full, absl::Time now);
+  void RunHere(Attempt& attempt, std::vector<BlockIndex> hits);
+  void GrantTicket(Attempt& attempt, std::vector<BlockIndex> hits);
+  uint32_t running() const;
+
+  void GrowOne(Attempt& attempt);
+  Attempt* YoungestRunning();
   void Preempt(Attempt& attempt);
 
   void OfferToCache(Attempt& attempt);
-  bool Deliver(Attempt& attempt, OutputToken token);  // false: that was its last
+  void Deliver(Attempt& attempt, OutputToken token);  // the attempt may be gone afterwards
+  void Say(StreamId stream, FromWorker message, bool last);
   void Emit(const Attempt& attempt, FromWorker message, bool last = false);
   void Fail(Attempt& attempt, Failure reason, const absl::Status& why, bool preempted = false);
-  void Remove(Attempt& attempt, std::optional<Failure> reason);
-  void LeaveQueue(const Attempt& attempt);
+  // Takes the attempt out of everything; a landing's blocks go into quarantine.
+  void Remove(Attempt& attempt);
+  void Count(Failure reason) { ++totals_.failures[static_cast<size_t>(reason)]; }
+  void Count(Stale kind) { ++totals_.stale[static_cast<size_t>(kind)]; }
   void Refuse(StreamId stream, const absl::Status& why);
-  void DropBlocks(Attempt& attempt);
   const kv::PeerUp* LinkOf(const WorkerRef& writer) const;
 
   const Options options_;
@@ -220,7 +237,7 @@ class DecodeWorker {
   uint64_t waiting_tokens_ = 0;
   uint32_t waiting_ = 0;
   uint64_t next_key_ = 1;
-  uint64_t next_step_ = 1;
+  uint64_t step_id_ = 0;  // of the last step submitted
   uint64_t ticks_ = 0;
   bool draining_ = false;
   absl::Time drain_until_ = absl::InfiniteFuture();

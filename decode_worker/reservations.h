@@ -67,8 +67,7 @@ class Reservations {
   uint32_t blocks_of(const std::string& writer) const;
 
  private:
-  absl::btree_map<Generation, Grant>::iterator Remove(
-      absl::btree_map<Generation, Grant>::iterator grant);
+  Grant Remove(Generation generation);
 
   engine::BlockPool& pool_;
   const uint32_t blocks_max_;

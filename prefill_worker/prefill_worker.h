@@ -157,7 +157,8 @@ class PrefillWorker {
     bool in_step = false;
     bool push_over = false;  // PushEnded, Abandon or SendCommit: no more writes
     uint32_t writes_out = 0;
-    uint64_t pieces_written = 0;  // (layer, block) pairs
+    uint64_t pieces_written = 0;   // (layer, block) pairs
+    uint64_t pieces_reported = 0;  // of those, at the last Progress
     std::optional<OutputToken> first_token;
     absl::Time backstop;
     absl::Time next_progress;
@@ -172,32 +173,39 @@ class PrefillWorker {
 
   // In the order in which Tick calls them.
   bool PollTransport(absl::Time now);
-  bool HandleInputs(absl::Time now);
   bool PollEngine(absl::Time now);
+  bool HandleInputs(absl::Time now);
   bool Expire(absl::Time now);
-  bool Start(absl::Time now);
+  void StartQueued(absl::Time now);
   bool Step(absl::Time now);
   void SendProgress(absl::Time now);
 
   void Open(const StreamOpened& opened, absl::Time now);
+  absl::Status CheckPrefill(const Prefill& prefill) const;
   absl::Status CheckTicket(const Prefill& prefill, const kv::Ticket& ticket) const;
+  void StartDraining(absl::Time now);
+  bool TryStart(Job& job, absl::Time now);
   void OnWriteDone(const kv::WriteDone& done, absl::Time now);
   void OnPushEnded(const kv::PushEnded& ended);
-  void OnLayerDone(uint32_t layer, absl::Time now);
+  void OnLayerDone(const engine::LayerDone& done, absl::Time now);
   void OnStepDone(const engine::StepDone& done, absl::Time now);
   void ChunkDone(Job& job, const Chunk& chunk, const absl::Status& status, absl::Time now);
+  template <typename Predicate>
+  bool FailWhere(Predicate predicate, Failure reason, const absl::Status& why,
+                 bool preempted = false);
 
   void Post(Job& job, uint32_t layer, uint32_t begin, uint32_t end, absl::Time now);
   void PostAllLayers(Job& job, uint32_t begin, uint32_t end, absl::Time now);
   void CommitIfComplete(Job& job, absl::Time now);
   PromptStats StatsOf(const Job& job) const;
+  const kv::PeerUp* OwnerOf(const Job& job) const;
+  void Emit(StreamId stream, FromWorker message, bool last = false);
   void Fail(Job& job, Failure reason, const absl::Status& why, bool preempted = false);
-  void Drop(Job& job, Failure reason);  // without a word: nobody listens
-  void LeaveStream(Job& job);
+  // Ends the job without a word to its stream.  The job may be gone afterwards.
+  void End(Job& job, const absl::Status& why);
   void FreeIfIdle(uint64_t key);
   void Refuse(StreamId stream, const absl::Status& why);
-  void Log(PushEvent event);
-  bool AllowsPushes(const Job& job) const { return !job.push_over && job.state != State::kEnding; }
+  void Log(PushEvent::Kind kind, const Job& job, uint32_t layer, uint32_t blocks, absl::Time now);
 
   const Options options_;
   engine::Engine& engine_;
@@ -222,7 +230,7 @@ class PrefillWorker {
   uint32_t active_ = 0;  // own blocks
   uint64_t next_key_ = 1;
   uint64_t next_write_ = 1;
-  uint64_t next_step_ = 1;
+  uint64_t step_id_ = 0;  // of the last step submitted
   uint64_t ticks_ = 0;
   std::vector<Chunk> step_;  // of the step that runs; empty: none does
   bool draining_ = false;
