@@ -39,18 +39,25 @@ inline void Dot4(const float* const* queries, const uint8_t* keys, uint32_t head
                  float* scores) {
   const uint64_t stride = uint64_t{head_dim} * From::kBytes;
   V8 sums[R][4];
+#pragma GCC unroll 4
   for (uint32_t r = 0; r < R; ++r) {
+#pragma GCC unroll 4
     for (uint32_t i = 0; i < 4; ++i) sums[r][i] = Zero();
   }
   for (uint32_t d = 0; d < head_dim; d += kLanes) {
     const uint8_t* key = keys + uint64_t{d} * From::kBytes;
-    V8 k[4];
-    for (uint32_t i = 0; i < 4; ++i) k[i] = From::Get(key + i * stride);
-    for (uint32_t r = 0; r < R; ++r) {
-      const V8 q = Load(queries[r] + d);
-      for (uint32_t i = 0; i < 4; ++i) sums[r][i] = Fma(q, k[i], sums[r][i]);
+    V8 q[R];
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < R; ++r) q[r] = Load(queries[r] + d);
+      // One key at a time: 12 sums, 3 queries and a key are 16 registers.
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < 4; ++i) {
+      const V8 k = From::Get(key + i * stride);
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < R; ++r) sums[r][i] = Fma(q[r], k, sums[r][i]);
     }
   }
+#pragma GCC unroll 4
   for (uint32_t r = 0; r < R; ++r) {
     Sum4(sums[r][0], sums[r][1], sums[r][2], sums[r][3], scores + r * kTileTokens);
   }
@@ -93,55 +100,65 @@ void Scores(const float* const* queries, uint32_t rows, const uint8_t* keys, uin
   }
 }
 
-// values[r][d ...] += sum over keys of weight * V, for R rows and D vectors of columns.
+// values[r][d ...] = (fresh ? 0 : values) + sum over keys of weight * V, for R rows and D
+// vectors of columns.
 template <uint32_t R, uint32_t D, typename From>
 inline void Weigh(const float* weights, const uint8_t* v, uint32_t count, uint32_t head_dim,
-                  float* values) {
+                  bool fresh, float* values) {
   const uint64_t stride = uint64_t{head_dim} * From::kBytes;
   V8 sums[R][D];
+#pragma GCC unroll 4
   for (uint32_t r = 0; r < R; ++r) {
-    for (uint32_t d = 0; d < D; ++d) sums[r][d] = Load(values + r * head_dim + d * kLanes);
-  }
-  for (uint32_t i = 0; i < count; ++i) {
-    V8 x[D];
-    for (uint32_t d = 0; d < D; ++d) x[d] = From::Get(v + i * stride + d * kLanes * From::kBytes);
-    for (uint32_t r = 0; r < R; ++r) {
-      const V8 weight = Set1(weights[r * kTileTokens + i]);
-      for (uint32_t d = 0; d < D; ++d) sums[r][d] = Fma(weight, x[d], sums[r][d]);
+#pragma GCC unroll 4
+    for (uint32_t d = 0; d < D; ++d) {
+      sums[r][d] = fresh ? Zero() : Load(values + r * head_dim + d * kLanes);
     }
   }
+  for (uint32_t i = 0; i < count; ++i) {
+    V8 weight[R];
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < R; ++r) weight[r] = Set1(weights[r * kTileTokens + i]);
+#pragma GCC unroll 4
+    for (uint32_t d = 0; d < D; ++d) {
+      const V8 x = From::Get(v + i * stride + d * kLanes * From::kBytes);
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < R; ++r) sums[r][d] = Fma(weight[r], x, sums[r][d]);
+    }
+  }
+#pragma GCC unroll 4
   for (uint32_t r = 0; r < R; ++r) {
+#pragma GCC unroll 4
     for (uint32_t d = 0; d < D; ++d) Store(values + r * head_dim + d * kLanes, sums[r][d]);
   }
 }
 
 template <uint32_t R, typename From>
 inline void WeighRows(const float* weights, const uint8_t* v, uint32_t count, uint32_t head_dim,
-                      float* values) {
+                      bool fresh, float* values) {
   uint32_t d = 0;
   for (; d + 4 * kLanes <= head_dim; d += 4 * kLanes) {
-    Weigh<R, 4, From>(weights, v + uint64_t{d} * From::kBytes, count, head_dim, values + d);
+    Weigh<R, 4, From>(weights, v + uint64_t{d} * From::kBytes, count, head_dim, fresh, values + d);
   }
   for (; d < head_dim; d += kLanes) {
-    Weigh<R, 1, From>(weights, v + uint64_t{d} * From::kBytes, count, head_dim, values + d);
+    Weigh<R, 1, From>(weights, v + uint64_t{d} * From::kBytes, count, head_dim, fresh, values + d);
   }
 }
 
 template <typename From>
 void WeightedValues(const float* weights, uint32_t rows, const uint8_t* v, uint32_t count,
-                    uint32_t head_dim, float* values) {
+                    uint32_t head_dim, bool fresh, float* values) {
   for (uint32_t r = 0; r < rows; r += kRowStep) {
     const float* w = weights + uint64_t{r} * kTileTokens;
     float* out = values + uint64_t{r} * head_dim;
     switch (rows - r) {
       case 1:
-        WeighRows<1, From>(w, v, count, head_dim, out);
+        WeighRows<1, From>(w, v, count, head_dim, fresh, out);
         break;
       case 2:
-        WeighRows<2, From>(w, v, count, head_dim, out);
+        WeighRows<2, From>(w, v, count, head_dim, fresh, out);
         break;
       default:
-        WeighRows<3, From>(w, v, count, head_dim, out);
+        WeighRows<3, From>(w, v, count, head_dim, fresh, out);
     }
   }
 }
@@ -250,13 +267,11 @@ void AttendTile(const Attention& task, uint32_t tile, const float* const* querie
     const uint32_t seen = task.position + (r + skip) / task.group + 1 - first;
     Softmax(scratch.scores + uint64_t{r} * kTileTokens, seen < kTileTokens ? seen : kTileTokens,
             maxima + r, sums + r);
-    float* values = scratch.values + uint64_t{r} * head_dim;
-    for (uint32_t d = 0; d < head_dim; d += kLanes) Store(values + d, Zero());
   }
   ForKeys<From>(task, tile, 1, count, direct,
                 [&](auto from, const uint8_t* v, uint32_t at, uint32_t keys_count) {
                   WeightedValues<decltype(from)>(scratch.scores + at, rows, v, keys_count, head_dim,
-                                                 scratch.values);
+                                                 at == 0, scratch.values);
                 });
   const AttentionState state{task.state.maximum + skip, task.state.sum + skip,
                              task.state.values + uint64_t{skip} * head_dim};

@@ -20,7 +20,8 @@ constexpr uint32_t kFfnStep = 32;    // columns of gate and up that become one b
 constexpr uint32_t kInlineRows = 4;  // up to this many are not worth a region
 constexpr uint32_t kRowsPerChunk = 4;
 constexpr uint32_t kChunksPerThread = 4;
-constexpr uint32_t kManyRows = 16;  // from here on a chunk needs only few groups
+constexpr uint32_t kManyRows = 16;       // from here on a chunk needs only few groups
+constexpr uint32_t kRowBlockTiles = 20;  // about 120 rows stay in cache for all groups
 constexpr uint32_t kThreadsMax = 256;
 
 // Groups per chunk, so that each thread has several chunks and many rows stay in cache.
@@ -44,8 +45,8 @@ CpuForward::CpuForward(const Kernels& kernels, PackedModel model,
   const auto padded = [](uint64_t floats) { return (floats + 31) & ~uint64_t{31}; };
   const uint64_t sizes[] = {padded(MatMulScratchFloats()),
                             padded(spec_.hidden),
-                            padded(row_block() * kFfnStep),
-                            padded(row_block() * kFfnStep),
+                            padded(kRowBlockTiles * kernels_.token_tile * kFfnStep),
+                            padded(kRowBlockTiles * kernels_.token_tile * kFfnStep),
                             padded(AttentionScratchFloats(spec_.head_dim)),
                             kAttentionRowsMax,
                             kAttentionRowsMax,
@@ -71,6 +72,7 @@ void CpuForward::Run(absl::Span<const ForwardSlice> slices, const KvPool& pool,
   ENSURE(pool.layout.layers == spec_.layers && pool.layout.kv_heads == spec_.kv_heads &&
          pool.layout.head_dim == spec_.head_dim);
   rows_.Assign(slices);
+  if (rows_.count() == 0) return logits.clear();
   Resize(rows_.count());
   Embed(slices);
   for (uint32_t layer = 0; layer < spec_.layers; ++layer) {
@@ -161,12 +163,13 @@ void CpuForward::NormRows(const std::vector<float>& weight, bool quants, bool va
 void CpuForward::Multiply(const Inputs& inputs, absl::Span<const Product> products) {
   uint32_t groups = 0;
   for (const Product& product : products) groups += product.matrix->groups();
-  const uint32_t row_blocks = (inputs.rows + row_block() - 1) / row_block();
+  const uint32_t row_block = kRowBlockTiles * inputs.token_tile;
+  const uint32_t row_blocks = (inputs.rows + row_block - 1) / row_block;
   const uint32_t step = GroupsPerChunk(groups, inputs.rows, row_blocks, threads_->threads());
   const uint32_t group_chunks = (groups + step - 1) / step;
   threads_->Run(row_blocks * group_chunks, [&](uint32_t chunk, uint32_t thread) {
-    const uint32_t row_begin = chunk / group_chunks * row_block();
-    const uint32_t row_end = std::min(inputs.rows, row_begin + row_block());
+    const uint32_t row_begin = chunk / group_chunks * row_block;
+    const uint32_t row_end = std::min(inputs.rows, row_begin + row_block);
     uint32_t begin = chunk % group_chunks * step;
     uint32_t end = std::min(groups, begin + step);
     // The chunk's groups, counted through all products.
@@ -329,13 +332,14 @@ void CpuForward::GateAndUp(const PackedLayer& layer) {
   const bool quantised = Quantised(layer.down);
   const uint32_t rows = rows_.count();
   ffn_.Resize(rows, spec_.ffn, kernels_.token_tile, quantised, !quantised);
-  const uint32_t row_blocks = (rows + row_block() - 1) / row_block();
+  const uint32_t row_block = kRowBlockTiles * input_.get().token_tile;
+  const uint32_t row_blocks = (rows + row_block - 1) / row_block;
   const uint32_t units = spec_.ffn / kFfnStep;
   const uint32_t step = GroupsPerChunk(units, rows, row_blocks, threads_->threads());
   const uint32_t chunks = (units + step - 1) / step;
   threads_->Run(row_blocks * chunks, [&](uint32_t chunk, uint32_t thread) {
-    const uint32_t row_begin = chunk / chunks * row_block();
-    const uint32_t row_end = std::min(rows, row_begin + row_block());
+    const uint32_t row_begin = chunk / chunks * row_block;
+    const uint32_t row_end = std::min(rows, row_begin + row_block);
     const uint32_t end = std::min(units, (chunk % chunks + 1) * step);
     for (uint32_t unit = chunk % chunks * step; unit < end; ++unit) {
       GateAndUpRange(layer, row_begin, row_end, unit * kFfnStep, scratch_[thread]);
@@ -347,7 +351,6 @@ void CpuForward::GateAndUpRange(const PackedLayer& layer, uint32_t row_begin, ui
                                 uint32_t column, Scratch& scratch) {
   const auto multiply = [&](const MatrixView& matrix, float* output) {
     const uint32_t group = column / matrix.lanes;
-    // MultiplyRange counts the output from row 0 and group 0.
     const MatMul task{.matrix = matrix,
                       .inputs = input_.get(),
                       .row_begin = row_begin,

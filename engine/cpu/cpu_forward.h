@@ -81,7 +81,6 @@ class CpuForward final : public Forward {
     return activations_ == Activations::kInt8 && IsInteger(matrix.format.kind);
   }
   AttentionState Partial(uint64_t index) const;
-  uint32_t row_block() const { return 20 * kernels_.token_tile; }
 
   const Kernels& kernels_;
   const PackedModel model_;

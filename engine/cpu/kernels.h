@@ -70,7 +70,7 @@ constexpr uint32_t AttentionScratchFloats(uint32_t head_dim) {
 struct Kernels {
   const char* name;
   uint32_t lanes;
-  uint32_t token_tile;
+  uint32_t token_tile;  // most rows of activations at a time
 
   void (*matmul_int8)(const MatMul&);                 // REQUIRES: an integer matrix, quants
   void (*matmul_f32)(const MatMul&, float* scratch);  // any matrix, values; MatMulScratchFloats()

@@ -11,12 +11,12 @@
 
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/simd_avx2.h"
-
-// In the order of their needs:
+// In the order of their needs.
+// clang-format off
 #include "engine/cpu/rows_inl.h"
-
 #include "engine/cpu/attention_inl.h"
 #include "engine/cpu/matmul_f32_inl.h"
+// clang-format on
 
 namespace baton::engine::cpu {
 namespace {
@@ -35,6 +35,10 @@ struct Tile {
 inline __m256i LoadBytes32(const uint8_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
+
+// Makes the compiler compute `sums` here: it would otherwise regroup the additions and run
+// out of registers.
+inline void KeepOrder(__m256i& sums) { asm("" : "+x"(sums)); }
 
 inline __m256i Broadcast4(const int8_t* p) {
   int32_t four;
@@ -63,13 +67,19 @@ inline void SumInt4(const uint8_t* block, uint32_t blocks, Tile tile, __m256* to
     for (uint32_t t = 0; t < 4; ++t) {
       const __m256i both = LoadBytes32(block + 2 * kScaleBytes + 32 * t);
       const __m256i low = _mm256_and_si256(both, low_bits);
+      const int8_t* x = tile.quants + uint64_t{b} * C * 32 + 4 * t;
+#pragma GCC unroll 8
+      for (uint32_t c = 0; c < C; ++c) {
+        const __m256i product = _mm256_maddubs_epi16(low, Broadcast4(x + c * 32));
+        sums[c] = t == 0 ? product : _mm256_add_epi16(sums[c], product);
+        KeepOrder(sums[c]);
+      }
       const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_bits);
 #pragma GCC unroll 8
       for (uint32_t c = 0; c < C; ++c) {
-        const int8_t* x = tile.quants + (uint64_t{b} * C + c) * 32 + 4 * t;
-        const __m256i first = _mm256_maddubs_epi16(low, Broadcast4(x));
-        sums[c] = t == 0 ? first : _mm256_add_epi16(sums[c], first);
-        sums[c] = _mm256_add_epi16(sums[c], _mm256_maddubs_epi16(high, Broadcast4(x + 16)));
+        const __m256i product = _mm256_maddubs_epi16(high, Broadcast4(x + c * 32 + 16));
+        sums[c] = _mm256_add_epi16(sums[c], product);
+        KeepOrder(sums[c]);
       }
     }
     const __m256 scale = LoadScales(block, kWide);
@@ -97,6 +107,7 @@ inline void SumSigned(const uint8_t* quants, const int8_t* x, __m256i* sums) {
       const __m256i signed_x = _mm256_sign_epi8(Broadcast4(x + c * 32 + 4 * t), weight);
       const __m256i pairs = _mm256_maddubs_epi16(magnitude, signed_x);
       sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pairs, ones));
+      KeepOrder(sums[c]);
     }
   }
 }
@@ -167,10 +178,11 @@ void ForTiles(const MatMul& task, Sum sum) {
   const uint32_t blocks = m.blocks();
   for (uint32_t group = task.group_begin; group < task.group_end; ++group) {
     const uint8_t* weights = m.data + group * m.group_bytes();
-    for (uint32_t row = task.row_begin; row < task.row_end; row += kTokenTile) {
+    const uint32_t step = task.inputs.token_tile;
+    for (uint32_t row = task.row_begin; row < task.row_end; row += step) {
       const uint64_t at = uint64_t{row} * blocks;
       const Tile tile{task.inputs.quants + at * 32, task.inputs.scales + at, task.inputs.sums + at};
-      const uint32_t count = task.inputs.tile_rows(row / kTokenTile);
+      const uint32_t count = task.inputs.tile_rows(row / step);
       __m256 total[kTokenTile];
       switch (count) {
         case 1:

@@ -4,12 +4,12 @@
 // The definition of the kernels, in plain C++, for any machine and for tests.
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/simd_scalar.h"
-
-// In the order of their needs:
+// In the order of their needs.
+// clang-format off
 #include "engine/cpu/rows_inl.h"
-
 #include "engine/cpu/attention_inl.h"
 #include "engine/cpu/matmul_f32_inl.h"
+// clang-format on
 
 namespace baton::engine::cpu {
 namespace {

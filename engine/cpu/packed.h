@@ -17,7 +17,7 @@
 // the last are zero.
 //
 // Activations are quantised per row and 32 columns: x = scale * quant, |quant| <= 127.
-// They are tiled for the kernels: `token_tile` rows at a time, [tile][block][row of tile].
+// They are tiled for the kernels, `token_tile` rows at a time: [tile][block][row of tile].
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ struct MatrixView {
 struct Inputs {
   uint32_t rows = 0;
   uint32_t columns = 0;
-  uint32_t token_tile = 0;
+  uint32_t token_tile = 0;        // at most the kernels'; the last tile may be shorter
   float* values = nullptr;        // (rows, columns)
   int8_t* quants = nullptr;       // [tile][block][row of tile][32]
   float* scales = nullptr;        // [tile][block][row of tile]

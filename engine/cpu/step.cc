@@ -86,11 +86,12 @@ void AttentionPlan::AddSplit(const RowRun& run, const ModelSpec& spec, uint32_t 
   }
 }
 
-const Inputs& InputRows::Resize(uint32_t rows, uint32_t columns, uint32_t token_tile, bool quants,
-                                bool values) {
+const Inputs& InputRows::Resize(uint32_t rows, uint32_t columns, uint32_t token_tile_max,
+                                bool quants, bool values) {
   const uint64_t count = uint64_t{rows} * columns;
   const uint64_t blocks = count / 32;
-  inputs_ = {.rows = rows, .columns = columns, .token_tile = token_tile};
+  const uint32_t tiles = (rows + token_tile_max - 1) / token_tile_max;
+  inputs_ = {.rows = rows, .columns = columns, .token_tile = (rows + tiles - 1) / tiles};
   if (values) {
     values_.Reserve(count * sizeof(float));
     inputs_.values = values_.as<float>();

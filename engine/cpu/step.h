@@ -93,8 +93,9 @@ class AttentionPlan {
 // One input of a matrix, with memory for the number of rows at hand.
 class InputRows {
  public:
+  // Tiles of equal size, as few as `token_tile_max` allows.
   // REQUIRES: columns is a multiple of 32.
-  const Inputs& Resize(uint32_t rows, uint32_t columns, uint32_t token_tile, bool quants,
+  const Inputs& Resize(uint32_t rows, uint32_t columns, uint32_t token_tile_max, bool quants,
                        bool values);
   const Inputs& get() const { return inputs_; }
 
