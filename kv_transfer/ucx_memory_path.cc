@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/ensure.h"
 #include "base/status_macros.h"
+#include "kv_transfer/ucx_copy.h"
 #include "kv_transfer/ucx_status.h"
 
 namespace baton::kv {
@@ -91,7 +92,7 @@ void UcxMemoryPath::Enter(Phase phase, absl::Time now) {
 
 absl::Status UcxMemoryPath::Put(const uint8_t* source, uint64_t bytes, uint64_t offset) {
   if (mapped_ == nullptr) return endpoint_.Put(source, bytes, offer_.base + offset, key_.get());
-  std::memcpy(mapped_ + offset, source, bytes);
+  CopyToPeer(mapped_ + offset, source, bytes);
   return absl::OkStatus();
 }
 

@@ -7,12 +7,22 @@
 
 namespace baton::server {
 
+namespace {
+
+void Append(std::vector<Command>& all, std::vector<Command> more) {
+  for (Command& command : more) all.push_back(std::move(command));
+}
+
+}  // namespace
+
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
   // One line per cmd_*.cc file.
-  for (auto commands : {EngineCommands, BenchEngineCommands}) {
-    for (Command& command : commands()) all.push_back(std::move(command));
-  }
+  Append(all, EngineCommands());
+  Append(all, BenchEngineCommands());
+#ifdef BATON_UCX
+  Append(all, BenchKvCommands());
+#endif
   return all;
 }
 

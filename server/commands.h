@@ -13,6 +13,7 @@ namespace baton::server {
 std::vector<Command> AllCommands();
 
 // Each cmd_*.cc's part of the list.
+std::vector<Command> BenchKvCommands();  // where UCX is there
 
 std::vector<Command> EngineCommands();       // score, perplexity
 std::vector<Command> BenchEngineCommands();  // bench engine
