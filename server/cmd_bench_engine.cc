@@ -68,7 +68,7 @@ double MeasureReadBandwidth(uint32_t threads) {
           [&, t] { sums[t] = std::accumulate(memory[t].begin(), memory[t].end(), sums[t]); });
     }
     for (std::thread& worker : workers) worker.join();
-    const double seconds = absl::ToDoubleSeconds(clock.Now() - start);
+    const double seconds = absl::FDivDuration(clock.Now() - start, absl::Seconds(1));
     best = std::max(best, threads * kWords * sizeof(uint64_t) / seconds);
   }
   // The sums must be used, or nothing is read.
@@ -91,7 +91,7 @@ class EngineBench {
     for (int rep = 0; rep <= reps_; ++rep) {
       const absl::Time start = clock_.Now();
       RunOnce(what);
-      if (rep > 0) seconds.push_back(absl::ToDoubleSeconds(clock_.Now() - start));
+      if (rep > 0) seconds.push_back(absl::FDivDuration(clock_.Now() - start, absl::Seconds(1)));
     }
     std::sort(seconds.begin(), seconds.end());
     return Report(what, seconds);
