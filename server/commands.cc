@@ -23,6 +23,7 @@ std::vector<Command> AllCommands() {
 #ifdef BATON_UCX
   Append(all, BenchKvCommands());
 #endif
+  Append(all, TextCommands());
   return all;
 }
 

@@ -17,5 +17,6 @@ std::vector<Command> BenchKvCommands();  // where UCX is there
 
 std::vector<Command> EngineCommands();       // score, perplexity
 std::vector<Command> BenchEngineCommands();  // bench engine
+std::vector<Command> TextCommands();         // tokenize, detokenize, render
 
 }  // namespace baton::server

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "engine/text/template_interpreter.h"
 #include "engine/text/template_strings.h"
@@ -18,30 +19,30 @@ namespace baton::text {
 namespace {
 
 using Result = absl::StatusOr<Value>;
-using Names = std::vector<absl::string_view>;
+using Names = absl::Span<const absl::string_view>;
 
-const Names& MethodsOf(ValueKind kind) {
-  static const auto* text =
-      new Names{"capitalize",   "count",        "endswith", "find",   "index",  "isalpha",
-                "isdigit",      "isspace",      "join",     "lower",  "lstrip", "replace",
-                "removeprefix", "removesuffix", "rfind",    "rsplit", "rstrip", "split",
-                "splitlines",   "startswith",   "strip",    "title",  "upper"};
-  static const auto* dict = new Names{"get", "items", "keys", "values"};
-  static const auto* list = new Names{"count", "index"};
-  static const auto* loop = new Names{"cycle"};
-  static const auto* none = new Names{};
+constexpr absl::string_view kTextMethods[] = {
+    "capitalize",   "count",      "endswith", "find",   "index",  "isalpha",
+    "isdigit",      "isspace",    "join",     "lower",  "lstrip", "removeprefix",
+    "removesuffix", "replace",    "rfind",    "rsplit", "rstrip", "split",
+    "splitlines",   "startswith", "strip",    "title",  "upper"};
+constexpr absl::string_view kDictMethods[] = {"get", "items", "keys", "values"};
+constexpr absl::string_view kListMethods[] = {"count", "index"};
+constexpr absl::string_view kLoopMethods[] = {"cycle"};
+
+Names MethodsOf(ValueKind kind) {
   switch (kind) {
     case ValueKind::kString:
-      return *text;
+      return kTextMethods;
     case ValueKind::kDict:
-      return *dict;
+      return kDictMethods;
     case ValueKind::kList:
     case ValueKind::kTuple:
-      return *list;
+      return kListMethods;
     case ValueKind::kLoop:
-      return *loop;
+      return kLoopMethods;
     default:
-      return *none;
+      return {};
   }
 }
 
@@ -263,7 +264,7 @@ Result StrftimeNow(Interpreter& in, const Arguments& args) {
 }  // namespace
 
 bool HasMethod(const Value& value, absl::string_view name) {
-  const Names& names = MethodsOf(value.kind);
+  const Names names = MethodsOf(value.kind);
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 

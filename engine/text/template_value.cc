@@ -196,7 +196,8 @@ absl::Status TypeError(absl::string_view what) {
 }
 
 absl::Status UndefinedError(const Value& value) {
-  const absl::string_view name = value.text == nullptr ? "a value" : value.text->text();
+  absl::string_view name = "a value";
+  if (value.text != nullptr) name = value.text->text();
   return absl::InvalidArgumentError(absl::StrCat("UndefinedError: ", name, " is undefined"));
 }
 

@@ -9,8 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/civil_time.h"
+#include "server/chat_json.h"
 #include "tests/text/golden.h"
-#include "tests/text/json_convert.h"
 
 namespace baton::text {
 namespace {
@@ -25,11 +25,10 @@ std::vector<ordered_json> OrderedRows(const std::string& path) {
 }
 
 ChatInput InputOf(const ordered_json& row) {
-  ChatInput input;
-  input.messages = FromNlohmann(row["messages"]);
-  input.add_generation_prompt = row["add_generation_prompt"];
-  input.now = absl::FromCivil(absl::CivilDay(2026, 1, 2), absl::UTCTimeZone());
-  return input;
+  auto input = server::ToChatInput(row);
+  REQUIRE(input.ok());
+  input->now = absl::FromCivil(absl::CivilDay(2026, 1, 2), absl::UTCTimeZone());
+  return *std::move(input);
 }
 
 TEST_CASE("the default model's template gives every golden row's text, ids and error") {
