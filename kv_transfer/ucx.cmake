@@ -1,3 +1,6 @@
+# What reactors say to each other; pure, built everywhere.
+baton_library(kv_wire SOURCES ucx_wire.cc DEPS base kv_core)
+
 # UCX is optional: without it everything else still builds, and no kv_ucx target exists.
 find_package(ucx QUIET)
 if(ucx_FOUND)
@@ -5,7 +8,7 @@ if(ucx_FOUND)
     SOURCES socket_address.cc socket_connection.cc socket_links.cc socket_poller.cc
             ucx_copy.cc ucx_endpoint.cc ucx_lanes.cc ucx_memory_path.cc ucx_message_path.cc
             ucx_owner_paths.cc ucx_path.cc ucx_process.cc ucx_reactor.cc ucx_region.cc
-            ucx_status.cc ucx_transport.cc ucx_wire.cc ucx_worker.cc ucx_writer_paths.cc
-    DEPS base kv_api kv_core
+            ucx_status.cc ucx_transport.cc ucx_worker.cc ucx_writer_paths.cc
+    DEPS base kv_api kv_core kv_wire
     VENDOR ucx::ucp ucx::ucs)
 endif()

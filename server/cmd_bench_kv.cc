@@ -163,7 +163,7 @@ bool AwaitPush(kv::UcxTransport& transport, const kv::Layout& layout, uint32_t r
       transport.PoolBase() + layout.offset(layout.layers - 1, TargetBlock(kPushedBlocks - 1)));
   const uint64_t expected = Word(rep, layout.layers - 1, kPushedBlocks - 1, at);
   std::vector<kv::TransportEvent> events;
-  const double give_up = Now() + absl::ToDoubleMilliseconds(kPatience) * 1e-3;
+  const double give_up = Now() + absl::FDivDuration(kPatience, absl::Seconds(1));
   seen.a = 0;
   while (Now() < give_up) {
     if (seen.a == 0 && words[at] == expected) seen.a = Now();
@@ -214,7 +214,7 @@ class Writer {
 
   // OK when a link is up; else why there is none.
   absl::StatusOr<kv::LinkInfo> AwaitLink() {
-    const double give_up = Now() + absl::ToDoubleMilliseconds(kPatience) * 1e-3;
+    const double give_up = Now() + absl::FDivDuration(kPatience, absl::Seconds(1));
     while (Now() < give_up) {
       std::vector<kv::TransportEvent> events;
       transport_.Poll(events);
@@ -254,7 +254,7 @@ class Writer {
 
  private:
   bool AwaitDone(uint32_t count) {
-    const double give_up = Now() + absl::ToDoubleMilliseconds(kPatience) * 1e-3;
+    const double give_up = Now() + absl::FDivDuration(kPatience, absl::Seconds(1));
     while (done_ < count) {
       std::vector<kv::TransportEvent> events;
       transport_.Poll(events);

@@ -6,10 +6,10 @@
 #include <csignal>
 #include <memory>
 
+#include "tests/kv_transfer/transport_contract.h"
 #include "tests/kv_transfer_ucx/forked_writer.h"
 #include "tests/kv_transfer_ucx/relay.h"
 #include "tests/kv_transfer_ucx/transport_pair.h"
-#include "transport_contract.h"
 
 namespace baton::kv {
 namespace {
