@@ -156,9 +156,8 @@ void DecodeWorker::StartDraining(absl::Time now) {
             Failure::kDrained, absl::UnavailableError("draining"), /*preempted=*/true);
 }
 
-template <typename Predicate>
-bool DecodeWorker::FailWhere(Predicate predicate, Failure reason, const absl::Status& why,
-                             bool preempted) {
+bool DecodeWorker::FailWhere(absl::FunctionRef<bool(const Attempt&)> predicate, Failure reason,
+                             const absl::Status& why, bool preempted) {
   std::vector<uint64_t> keys;
   for (const auto& [key, attempt] : attempts_) {
     if (predicate(attempt)) keys.push_back(key);

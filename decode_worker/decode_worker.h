@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
@@ -128,6 +129,8 @@ class DecodeWorker {
   // Draining, and nothing is left to do or to say.  Blocks may still be in quarantine: they
   // belong to a peer, and the process's exit takes the memory away from it.
   bool drained() const;
+  // Not OK: this incarnation was declared dead and the process must exit (rule 7).
+  const absl::Status& fatal() const { return fatal_; }
 
  private:
   enum class State : uint8_t {
@@ -152,6 +155,7 @@ class DecodeWorker {
     bool in_step = false;
     bool answered = false;    // Reserved was sent
     bool first_sent = false;  // its first token was: the attempt is committed
+    bool mixed = false;       // KV of another numeric class: nothing of it is shared (K6)
     PromptStats stats;        // until then
     absl::Time received, started, backstop;
     absl::Time writer_wait_until = absl::InfiniteFuture();  // while its cap is what is missing
@@ -178,9 +182,8 @@ class DecodeWorker {
   absl::Status CheckReserve(const Reserve& reserve) const;
   void OnRevoke(StreamId stream);
   void StartDraining(absl::Time now);
-  template <typename Predicate>
-  bool FailWhere(Predicate predicate, Failure reason, const absl::Status& why,
-                 bool preempted = false);
+  bool FailWhere(absl::FunctionRef<bool(const Attempt&)> predicate, Failure reason,
+                 const absl::Status& why, bool preempted = false);
 
   void OnCommit(const kv::Commit& commit);
   absl::Status CheckCommit(const kv::Commit& commit, const Attempt& attempt,
@@ -188,6 +191,7 @@ class DecodeWorker {
   void Landed(Attempt& attempt, const kv::Commit& commit, const WorkerRef& writer);
   void OnWriterFailed(const kv::WriterFailed& failed);
   void OnPeerDown(const kv::PeerDown& down);
+  void OnMustExit(const kv::MustExit& exit);
   void OnStepDone(const engine::StepDone& done, absl::Time now);
   void OnSampled(const engine::Sampled& sampled, absl::Time now);
 
@@ -240,6 +244,7 @@ class DecodeWorker {
   uint64_t step_id_ = 0;  // of the last step submitted
   uint64_t ticks_ = 0;
   bool draining_ = false;
+  absl::Status fatal_;
   absl::Time drain_until_ = absl::InfiniteFuture();
   Metrics totals_;
 };

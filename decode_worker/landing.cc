@@ -24,6 +24,8 @@ bool DecodeWorker::PollTransport(absl::Time) {
       links_[up->peer.incarnation] = *up;
     } else if (const auto* down = std::get_if<kv::PeerDown>(&event)) {
       OnPeerDown(*down);
+    } else if (const auto* exit = std::get_if<kv::MustExit>(&event)) {
+      OnMustExit(*exit);
     } else {
       ENSURE(false);  // a writer's event
     }
@@ -98,6 +100,15 @@ void DecodeWorker::Landed(Attempt& attempt, const kv::Commit& commit, const Work
   ++received.pushes;
   Emit(attempt, stats);
   Deliver(attempt, commit.first_tokens[0]);
+}
+
+// Rule 7: a new life would need a new pool, so the process ends; its attempts are told.
+void DecodeWorker::OnMustExit(const kv::MustExit& exit) {
+  ENSURE(!exit.why.ok());
+  fatal_ = exit.why;
+  draining_ = true;
+  FailWhere([](const Attempt&) { return true; }, Failure::kDrained,
+            absl::UnavailableError("the decode worker was declared dead"));
 }
 
 void DecodeWorker::OnWriterFailed(const kv::WriterFailed& failed) {

@@ -110,6 +110,7 @@ void DecodeWorker::GrantTicket(Attempt& attempt, std::vector<BlockIndex> hits) {
   waiting_tokens_ -= tokens;
   attempt.generation = reservations_.Open(attempt.key, *attempt.writer, *blocks);
   attempt.state = State::kLanding;
+  attempt.mixed = LinkOf(*attempt.writer)->link.mixed_numerics;
   attempt.computed = cached;
   attempt.offered = static_cast<uint32_t>(hits.size());
   attempt.blocks = std::move(hits);
@@ -186,6 +187,7 @@ void DecodeWorker::Preempt(Attempt& attempt) {
   }
   cache_.Release(std::exchange(attempt.blocks, {}));
   attempt.computed = attempt.offered = 0;
+  attempt.mixed = false;  // all of it is computed here again
   attempt.state = State::kWaiting;
   ++waiting_;
   waiting_tokens_ += tokens;
@@ -194,7 +196,7 @@ void DecodeWorker::Preempt(Attempt& attempt) {
 // Full blocks become shareable as soon as they are computed.
 void DecodeWorker::OfferToCache(Attempt& attempt) {
   const uint32_t full = attempt.computed / kBlockTokens;
-  if (full <= attempt.offered) return;
+  if (attempt.mixed || full <= attempt.offered) return;
   cache_.ExtendChain(attempt.sequence, attempt.chain);
   for (; attempt.offered < full && attempt.offered < attempt.chain.size(); ++attempt.offered) {
     cache_.Insert(attempt.chain[attempt.offered], attempt.blocks.at(attempt.offered));

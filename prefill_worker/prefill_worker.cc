@@ -113,11 +113,11 @@ absl::Status PrefillWorker::CheckPrefill(const Prefill& prefill) const {
 absl::Status PrefillWorker::CheckTicket(const Prefill& prefill, const kv::Ticket& ticket) const {
   const uint32_t tokens = prefill.sequence.size();
   if (ticket.attempt != prefill.attempt || ticket.tokens != tokens) {
-    return absl::InvalidArgumentError("the ticket is for another attempt");
+    return absl::InternalError("the ticket is for another attempt");
   }
   if (ticket.first_position % kBlockTokens != 0 || ticket.first_position >= tokens ||
       ticket.first_position / kBlockTokens + ticket.blocks.size() != BlocksFor(tokens)) {
-    return absl::InvalidArgumentError("the ticket's blocks do not cover the sequence's end");
+    return absl::InternalError("the ticket's blocks do not cover the sequence's end");
   }
   if (ticket.writer != self_.incarnation) {
     return absl::UnavailableError("the ticket is for another incarnation of a writer");
@@ -140,7 +140,9 @@ void PrefillWorker::Open(const StreamOpened& opened, absl::Time now) {
   const absl::Status fits = CheckPrefill(*prefill);
   if (!fits.ok()) return Refuse(opened.stream, fits);
   absl::StatusOr<kv::Ticket> ticket = kv::DecodeTicket(prefill->ticket);
-  const absl::Status valid = ticket.ok() ? CheckTicket(*prefill, *ticket) : ticket.status();
+  // Decode made the ticket and the front end only passed it on: garbage is no client's fault.
+  const absl::Status valid =
+      ticket.ok() ? CheckTicket(*prefill, *ticket) : absl::InternalError(ticket.status().message());
   if (!valid.ok()) {
     ++totals_.failures[Index(Failure::kBadTicket)];
     return Refuse(opened.stream, valid);
@@ -163,9 +165,8 @@ void PrefillWorker::Open(const StreamOpened& opened, absl::Time now) {
   transport_.Accept(job.ticket);
 }
 
-template <typename Predicate>
-bool PrefillWorker::FailWhere(Predicate predicate, Failure reason, const absl::Status& why,
-                              bool preempted) {
+bool PrefillWorker::FailWhere(absl::FunctionRef<bool(const Job&)> predicate, Failure reason,
+                              const absl::Status& why, bool preempted) {
   std::vector<uint64_t> keys;
   for (const auto& [key, job] : jobs_) {
     if (job.state != State::kEnding && predicate(job)) keys.push_back(key);
@@ -189,11 +190,11 @@ bool PrefillWorker::Expire(absl::Time now) {
   return worked;
 }
 
-void PrefillWorker::Rebirth(Incarnation incarnation) {
-  ENSURE(incarnation != self_.incarnation);
+void PrefillWorker::OnReborn(const kv::Reborn& reborn) {
+  ENSURE(reborn.incarnation != self_.incarnation);
   FailWhere([](const Job&) { return true; }, Failure::kRefused,
             absl::UnavailableError("the worker took a new incarnation"));
-  self_.incarnation = incarnation;
+  self_.incarnation = reborn.incarnation;
 }
 
 // Starts just as many prompts as the next step has room for: a prompt that starts later may

@@ -26,6 +26,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
@@ -130,8 +131,6 @@ class PrefillWorker {
 
   // Draining, and nothing is left to do or to say.
   bool drained() const;
-  // The process takes a new incarnation (K7): every attempt of the old one ends UNAVAILABLE.
-  void Rebirth(Incarnation incarnation);
   // The oldest push_events_max lines since the last call.
   std::vector<PushEvent> TakePushEvents();
 
@@ -187,12 +186,12 @@ class PrefillWorker {
   bool TryStart(Job& job, absl::Time now);
   void OnWriteDone(const kv::WriteDone& done, absl::Time now);
   void OnPushEnded(const kv::PushEnded& ended);
+  void OnReborn(const kv::Reborn& reborn);
   void OnLayerDone(const engine::LayerDone& done, absl::Time now);
   void OnStepDone(const engine::StepDone& done, absl::Time now);
   void ChunkDone(Job& job, const Chunk& chunk, const absl::Status& status, absl::Time now);
-  template <typename Predicate>
-  bool FailWhere(Predicate predicate, Failure reason, const absl::Status& why,
-                 bool preempted = false);
+  bool FailWhere(absl::FunctionRef<bool(const Job&)> predicate, Failure reason,
+                 const absl::Status& why, bool preempted = false);
 
   void Post(Job& job, uint32_t layer, uint32_t begin, uint32_t end, absl::Time now);
   void PostAllLayers(Job& job, uint32_t begin, uint32_t end, absl::Time now);

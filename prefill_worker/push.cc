@@ -24,6 +24,8 @@ bool PrefillWorker::PollTransport(absl::Time now) {
       links_[up->peer.incarnation] = *up;
     } else if (const auto* down = std::get_if<kv::PeerDown>(&event)) {
       links_.erase(down->peer.incarnation);  // its pushes end by PushEnded
+    } else if (const auto* reborn = std::get_if<kv::Reborn>(&event)) {
+      OnReborn(*reborn);
     } else {
       ENSURE(false);  // an owner's event
     }

@@ -245,6 +245,41 @@ TEST_CASE("messages that name nothing alive are dropped and counted (K4)", "[dec
   CHECK(rig.OwnsNothing());
 }
 
+TEST_CASE("what was computed is shared, the rest of a cancelled prompt is not", "[decode_worker]") {
+  Rig rig({.batch_tokens = 16});
+  const StreamId first = rig.RunHere(1, Prompt(70));
+  rig.Step();
+  rig.Close(first);
+  rig.RunAll();
+  const StreamId second = rig.RunHere(2, Prompt(70));
+  CHECK(rig.heard.All<Reserved>(second).at(0).cached_tokens == 16);
+}
+
+TEST_CASE("KV of another numeric class is used but never shared (K6)", "[decode_worker]") {
+  Rig rig;
+  const WorkerRef other{"prefill-1", Incarnation(11)};
+  rig.transport.Say(kv::PeerUp{other, {.transport = "fake", .mixed_numerics = true}});
+  const StreamId stream = rig.Reserve(1, Prompt(100), other);
+  rig.Commit(rig.TicketOf(stream));
+  rig.RunAll();
+  CHECK(rig.heard.Last<Finished>(stream) != nullptr);
+  CHECK(rig.blocks().free == rig.layout.blocks);
+}
+
+TEST_CASE("a decode that was declared dead tells everyone and wants to exit (rule 7)",
+          "[decode_worker]") {
+  Rig rig;
+  const StreamId landing = BringTo(rig, At::kLanding);
+  const StreamId running = rig.RunHere(2, Prompt(20));
+  CHECK(rig.worker.fatal().ok());
+  rig.transport.Say(kv::MustExit{absl::UnavailableError("prefill-0 declared us dead")});
+  rig.Tick();
+  CHECK(rig.heard.Code(landing) == absl::StatusCode::kUnavailable);
+  CHECK(rig.heard.Code(running) == absl::StatusCode::kUnavailable);
+  CHECK(!rig.worker.fatal().ok());
+  CHECK(rig.heard.Code(rig.RunHere(3, Prompt(20))) == absl::StatusCode::kUnavailable);
+}
+
 TEST_CASE("a second stream for a living attempt is refused", "[decode_worker]") {
   Rig rig;
   const StreamId first = rig.Reserve(1, Prompt(40));

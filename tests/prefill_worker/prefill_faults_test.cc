@@ -64,7 +64,7 @@ const std::vector<Fault>& Faults() {
        absl::StatusCode::kUnavailable, Failure::kRefused},
       {"rebirth",
        [](Rig& rig, StreamId) {
-         rig.worker.Rebirth(Incarnation(11));
+         rig.transport.Say(kv::Reborn{Incarnation(11)});
          rig.Tick();
        },
        absl::StatusCode::kUnavailable, Failure::kRefused},
@@ -170,17 +170,30 @@ TEST_CASE("foreign or wrong tickets are refused before anything is accepted", "[
     return rig.heard.Code(rig.OpenWith(n, sequence, kv::Encode(ticket)));
   };
   using Code = absl::StatusCode;
-  CHECK(refused([](kv::Ticket& t) { t.attempt.attempt = 9; }) == Code::kInvalidArgument);
-  CHECK(refused([](kv::Ticket& t) { t.tokens = 39; }) == Code::kInvalidArgument);
+  CHECK(refused([](kv::Ticket& t) { t.attempt.attempt = 9; }) == Code::kInternal);
+  CHECK(refused([](kv::Ticket& t) { t.tokens = 39; }) == Code::kInternal);
   CHECK(refused([](kv::Ticket& t) {
           t.tokens = 32;
           t.blocks.pop_back();
-        }) == Code::kInvalidArgument);
+        }) == Code::kInternal);
   CHECK(refused([](kv::Ticket& t) { t.writer = Incarnation(9); }) == Code::kUnavailable);
-  CHECK(rig.heard.Code(rig.OpenWith(++n, sequence, {1, 2, 3})) == Code::kInvalidArgument);
-  CHECK(rig.heard.Code(rig.OpenWith(++n, sequence, {})) == Code::kInvalidArgument);
+  CHECK(rig.heard.Code(rig.OpenWith(++n, sequence, {1, 2, 3})) == Code::kInternal);
+  CHECK(rig.heard.Code(rig.OpenWith(++n, sequence, {})) == Code::kInternal);
   CHECK(rig.Failures(Failure::kBadTicket) == n);
   CHECK(rig.transport.accepted.empty());
+}
+
+TEST_CASE("a chunk that was computed is shared, the rest of a cancelled prompt is not",
+          "[prefill_worker]") {
+  Rig rig({.chunk_tokens = 16});
+  const StreamId first = rig.Open(1, Prompt(70));
+  rig.engine.Complete();
+  rig.Tick();
+  rig.Close(first);
+  rig.RunAll();
+  rig.Open(2, Prompt(70));
+  REQUIRE(rig.engine.running.has_value());
+  CHECK(rig.engine.running->slices[0].position == 16);
 }
 
 TEST_CASE("a ticket is accepted once: its second Prefill does not touch the first",
