@@ -243,7 +243,7 @@ absl::StatusOr<bool> ApplyTest(Interpreter& in, absl::string_view name, const Ar
            std::any_of(text.text().begin(), text.text().end(), absl::ascii_isalpha);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("TemplateRuntimeError: no test named '", name, "'"));
+      absl::StrCat("TemplateAssertionError: no test named '", name, "'"));
 }
 
 }  // namespace baton::text

@@ -454,7 +454,7 @@ absl::StatusOr<Value> ApplyFilter(Interpreter& in, absl::string_view name, const
     if (filter.name == name) return filter.apply(in, args);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("TemplateRuntimeError: no filter named '", name, "'"));
+      absl::StrCat("TemplateAssertionError: no filter named '", name, "'"));
 }
 
 }  // namespace baton::text

@@ -108,7 +108,7 @@ class Interpreter {
   uint32_t line_ = 1;  // of the statement that runs
 };
 
-// The interpreter's vocabulary; TypeError and the like, or "TemplateRuntimeError: no … named".
+// The interpreter's vocabulary; TypeError and the like, or "TemplateAssertionError: no … named".
 absl::StatusOr<Value> ApplyFilter(Interpreter& in, absl::string_view name, const Arguments& args);
 absl::StatusOr<bool> ApplyTest(Interpreter& in, absl::string_view name, const Arguments& args);
 bool HasMethod(const Value& value, absl::string_view name);

@@ -28,6 +28,9 @@ constexpr absl::string_view kTextMethods[] = {
     "splitlines",   "startswith", "strip",    "title",  "upper"};
 constexpr absl::string_view kDictMethods[] = {"get", "items", "keys", "values"};
 constexpr absl::string_view kListMethods[] = {"count", "index"};
+// Methods that would change a list or a dict; to call one is an error.
+constexpr absl::string_view kChangers[] = {"append", "clear",   "extend", "insert",     "pop",
+                                           "remove", "reverse", "sort",   "setdefault", "update"};
 constexpr absl::string_view kLoopMethods[] = {"cycle"};
 
 Names MethodsOf(ValueKind kind) {
@@ -44,6 +47,18 @@ Names MethodsOf(ValueKind kind) {
     default:
       return {};
   }
+}
+
+// A dict's own key of that name is meant where there is one.
+bool IsChanger(const Value& value, absl::string_view name) {
+  if (!value.IsSequence() && !value.Is(ValueKind::kDict)) return false;
+  if (std::find(std::begin(kChangers), std::end(kChangers), name) == std::end(kChangers)) {
+    return false;
+  }
+  if (!value.Is(ValueKind::kDict)) return true;
+  return std::none_of(value.dict->items.begin(), value.dict->items.end(), [&](const auto& item) {
+    return item.first.Is(ValueKind::kString) && item.first.text->text() == name;
+  });
 }
 
 absl::Status NotFound() { return absl::InvalidArgumentError("ValueError: not found"); }
@@ -264,11 +279,16 @@ Result StrftimeNow(Interpreter& in, const Arguments& args) {
 }  // namespace
 
 bool HasMethod(const Value& value, absl::string_view name) {
+  if (IsChanger(value, name)) return true;
   const Names names = MethodsOf(value.kind);
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 absl::StatusOr<Value> CallMethod(Interpreter& in, absl::string_view name, const Arguments& args) {
+  if (IsChanger(args.self, name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("SecurityError: '", name, "' would change a ", TypeName(args.self)));
+  }
   switch (args.self.kind) {
     case ValueKind::kString:
       return TextMethod(in, name, args);

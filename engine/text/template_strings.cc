@@ -95,7 +95,7 @@ std::vector<MarkedText> SplitOnSpace(const MarkedText& text, int64_t count_max) 
     while (at < s.size() && !InSet(s, at, std::nullopt)) at += DecodeUtf8(s, at).size;
     parts.push_back(text.Slice(from, at));
   }
-  parts.push_back(Strip(text.Slice(at, s.size()), std::nullopt, false, true));
+  parts.push_back(text.Slice(at, s.size()));
   return parts;
 }
 
