@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // One prefill and one decode worker with a transport that lands writes late, in any order
-// within what it promises, under random cancels and revocations.  Every answer is the
-// oracle's, and when all is over nothing is owned.
+// within what it promises, under random cancels, revocations, broken links and lost leases.
+// Every answer is the oracle's, and when all is over nothing is owned.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -40,7 +40,12 @@ class LateTransport final : public kv::OwnerTransport, public kv::WriterTranspor
       : random_(seed), source_(source), target_(target) {}
 
   // ── the owner's view ──
-  void Grant(const kv::Ticket& ticket) override { grants_[ticket.key] = ticket; }
+  void Grant(const kv::Ticket& ticket) override {
+    grants_[ticket.key] = ticket;
+    if (down_) {
+      owner_events_.push_back(kv::WriterFailed{ticket.key.generation, Broken()});
+    }
+  }
   void Revoke(Generation generation) override {
     const kv::GrantKey key{kDecode.incarnation, generation};
     ENSURE(grants_.erase(key) == 1);
@@ -50,7 +55,7 @@ class LateTransport final : public kv::OwnerTransport, public kv::WriterTranspor
   }
   // ── the writer's view ──
   void Accept(const kv::Ticket& ticket) override {
-    if (revoked_.contains(ticket.key) || closed_.contains(ticket.key) ||
+    if (down_ || revoked_.contains(ticket.key) || closed_.contains(ticket.key) ||
         accepted_.contains(ticket.key)) {
       writer_events_.push_back(kv::PushEnded{ticket.key, absl::CancelledError("refused")});
       return;
@@ -60,10 +65,14 @@ class LateTransport final : public kv::OwnerTransport, public kv::WriterTranspor
   }
   void Write(kv::WriteId id, kv::GrantKey key, uint32_t layer,
              absl::Span<const kv::WritePiece> pieces) override {
+    if (!accepted_.contains(key)) {  // its PushEnded is on the way
+      writer_events_.push_back(kv::WriteDone{id, Broken()});
+      return;
+    }
     writes_.push_back({id, key, layer, {pieces.begin(), pieces.end()}});
   }
   void SendCommit(const kv::Commit& commit) override {
-    accepted_.erase(commit.key);
+    if (accepted_.erase(commit.key) == 0) return;  // it broke meanwhile (rule 13)
     closed_.insert(commit.key);
     commits_.push_back(commit);
   }
@@ -77,7 +86,29 @@ class LateTransport final : public kv::OwnerTransport, public kv::WriterTranspor
   std::vector<kv::TransportEvent> TakeOwnerEvents() { return std::exchange(owner_events_, {}); }
   std::vector<kv::TransportEvent> TakeWriterEvents() { return std::exchange(writer_events_, {}); }
 
+  // The link breaks: a Commit on its way is lost, a write on its way may still land.
+  void Break() {
+    if (down_) return;
+    down_ = true;
+    for (const auto& [key, ticket] : grants_) {
+      owner_events_.push_back(kv::WriterFailed{key.generation, Broken()});
+    }
+    owner_events_.push_back(kv::PeerDown{kPrefill, Broken()});
+    for (const kv::GrantKey& key : accepted_) {
+      closed_.insert(key);
+      writer_events_.push_back(kv::PushEnded{key, Broken()});
+    }
+    accepted_.clear();
+    commits_.clear();
+    writer_events_.push_back(kv::PeerDown{kDecode, Broken()});
+  }
+
   void Turn() {
+    if (down_ && random_.Chance(0.1)) {
+      down_ = false;
+      owner_events_.push_back(kv::PeerUp{kPrefill, {.transport = "late"}});
+      writer_events_.push_back(kv::PeerUp{kDecode, {.transport = "late"}});
+    }
     for (size_t i = 0; i < writes_.size();) {
       if (!random_.Chance(0.3)) {
         ++i;
@@ -104,6 +135,7 @@ class LateTransport final : public kv::OwnerTransport, public kv::WriterTranspor
       it = revoked_.erase(it);
     }
   }
+  static absl::Status Broken() { return absl::UnavailableError("the link broke"); }
   bool Idle() const { return writes_.empty() && commits_.empty() && revoked_.empty(); }
 
  private:
@@ -119,10 +151,12 @@ class LateTransport final : public kv::OwnerTransport, public kv::WriterTranspor
       std::memcpy(target_ + kTarget.offset(write.layer, to.blocks.at(piece.target_index)),
                   source_ + kSource.offset(write.layer, piece.source), kSource.block_bytes());
     }
-    writer_events_.push_back(kv::WriteDone{write.id, absl::OkStatus()});
+    const bool failed = closed_.contains(write.key) && random_.Chance(0.5);
+    writer_events_.push_back(kv::WriteDone{write.id, failed ? Broken() : absl::OkStatus()});
   }
 
   Random random_;
+  bool down_ = false;
   uint8_t* const source_;
   uint8_t* const target_;
   std::map<kv::GrantKey, kv::Ticket> grants_;   // open at the owner
@@ -302,8 +336,13 @@ struct Pair {
     transport.Turn();
     const absl::Time next = std::min(prefill_engine.NextEvent(), decode_engine.NextEvent());
     if (next != absl::InfiniteFuture() && random.Chance(0.7)) clock.now = std::max(clock.now, next);
-    prefill.Receive(FrontendAlive{Incarnation(99)});
-    decode.Receive(FrontendAlive{Incarnation(99)});
+    if (random.Chance(trouble)) transport.Break();
+    if (random.Chance(trouble * 0.2)) {
+      clock.now += absl::Seconds(3);  // no heartbeat for as long: every lease is lost
+    } else {
+      prefill.Receive(FrontendAlive{Incarnation(99)});
+      decode.Receive(FrontendAlive{Incarnation(99)});
+    }
     if (random.Chance(0.8)) prefill.Tick(clock.now);
     if (random.Chance(0.8)) decode.Tick(clock.now);
     for (const WorkerOutput& output : prefill.TakeOutputs()) FromPrefill(output);
@@ -329,10 +368,9 @@ struct Pair {
   uint64_t pushes = 0, retries = 0;
 };
 
-TEST_CASE("random requests, cancels and revocations: right answers, nothing owned",
-          "[worker_pair]") {
+TEST_CASE("random requests and faults: right answers, nothing owned", "[worker_pair]") {
   uint64_t pushes = 0, retries = 0, answers = 0;
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
     INFO("seed " << seed);
     Pair pair(seed);
     pair.requests.reserve(16);
