@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/ensure.h"
+#include "base/failpoint.h"
 #include "base/status_macros.h"
 #include "engine/sequence.h"
 
@@ -274,11 +275,14 @@ void DecodeWorker::Deliver(Attempt& attempt, OutputToken token) {
   attempt.first_sent = true;
   ++totals_.generation_tokens;
   Emit(attempt, Token{index, std::move(token)});
+  if (index == 0) BATON_FAILPOINT("decode.first_token");
+  if (index == 3) BATON_FAILPOINT("decode.fourth_token");
   const bool stop =
       std::find(sequence.stop_ids.begin(), sequence.stop_ids.end(), id) != sequence.stop_ids.end();
   const bool full = sequence.remaining_tokens == 0 || sequence.size() >= context_max_;
   if (!stop && !full) return;
   ++totals_.finished;
+  BATON_FAILPOINT("decode.finished");
   Emit(attempt, Finished{stop ? Finished::Reason::kStop : Finished::Reason::kLength},
        /*last=*/true);
   Remove(attempt);

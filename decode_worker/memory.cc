@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "base/failpoint.h"
 #include "decode_worker/decode_worker.h"
 
 namespace baton::decode {
@@ -123,6 +124,7 @@ void DecodeWorker::GrantTicket(Attempt& attempt, std::vector<BlockIndex> hits) {
   ticket.tokens = tokens;
   ticket.blocks = *std::move(blocks);
   transport_.Grant(ticket);
+  BATON_FAILPOINT("decode.reserved");
   Emit(attempt, Reserved{cached, tokens - cached, cached, kv::Encode(ticket)});
 }
 

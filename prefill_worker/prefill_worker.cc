@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/ensure.h"
+#include "base/failpoint.h"
 #include "base/status_macros.h"
 #include "engine/sequence.h"
 
@@ -163,6 +164,7 @@ void PrefillWorker::Open(const StreamOpened& opened, absl::Time now) {
   ++queued_;
   queued_tokens_ += job.sequence.size();
   transport_.Accept(job.ticket);
+  BATON_FAILPOINT("prefill.accepted");
 }
 
 bool PrefillWorker::FailWhere(absl::FunctionRef<bool(const Job&)> predicate, Failure reason,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/ensure.h"
+#include "base/failpoint.h"
 #include "base/status_macros.h"
 #include "prefill_worker/prefill_worker.h"
 
@@ -107,6 +108,7 @@ void PrefillWorker::Post(Job& job, uint32_t layer, uint32_t begin, uint32_t end,
   if (job.writes_out++ == 0) job.busy_since = now;
   Log(PushEvent::Kind::kPosted, job, layer, blocks, now);
   transport_.Write(id, job.ticket.key, layer, pieces);
+  BATON_FAILPOINT("prefill.first_write");
 }
 
 void PrefillWorker::PostAllLayers(Job& job, uint32_t begin, uint32_t end, absl::Time now) {
@@ -137,6 +139,7 @@ void PrefillWorker::OnWriteDone(const kv::WriteDone& done, absl::Time now) {
     pushed.blocks += write.blocks;
     pushed.bytes += write.blocks * layout_.block_bytes();
   }
+  if (write.layer == layout_.layers / 2) BATON_FAILPOINT("prefill.half_written");
   CommitIfComplete(job, now);
 }
 
@@ -172,7 +175,9 @@ void PrefillWorker::CommitIfComplete(Job& job, absl::Time now) {
   commit.compute = stats.compute;
   commit.transfer = stats.transfer;
   commit.exposed = stats.exposed;
+  BATON_FAILPOINT("prefill.all_written");
   transport_.SendCommit(commit);
+  BATON_FAILPOINT("prefill.committed");
   job.push_over = true;
   Log(PushEvent::Kind::kCommitted, job, layout_.layers, stats.kv_blocks, now);
   ++totals_.committed;
