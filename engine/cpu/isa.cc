@@ -14,6 +14,12 @@ bool HasAvx2() {
          __builtin_cpu_supports("f16c");
 }
 
+bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
 }  // namespace
 
 absl::StatusOr<const Kernels*> ChooseKernels(Isa isa) {
@@ -24,12 +30,12 @@ absl::StatusOr<const Kernels*> ChooseKernels(Isa isa) {
       if (HasAvx2()) return &Avx2Kernels();
       return absl::UnavailableError("this CPU has no AVX2 with FMA and F16C");
     case Isa::kAvx512:
-
+      if (HasAvx512()) return &Avx512Kernels();
       return absl::UnavailableError("this CPU has no AVX-512 with BW, VL, DQ and VNNI");
     case Isa::kAuto:
       break;
   }
-
+  if (HasAvx512()) return &Avx512Kernels();
   if (HasAvx2()) return &Avx2Kernels();
   return &ScalarKernels();
 }
