@@ -240,7 +240,8 @@ void OwnerCore::Received(Link& link, const Frame& frame) {
   } else if (const auto* failure = std::get_if<WriterFailedFrame>(&frame)) {
     FailureArrived(link, *failure);
   } else if (const auto* dead = std::get_if<DeclaredDead>(&frame)) {
-    if (dead->incarnation != self_.self.incarnation) return;
+    // Only from a verified peer: our incarnation is no secret, and this ends the process.
+    if (link.state != LinkState::kUp || dead->incarnation != self_.self.incarnation) return;
     Emit(MustExit{absl::UnavailableError("this process was declared dead by a peer")});  // rule 7
   } else {
     ++counters_.malformed_frames;

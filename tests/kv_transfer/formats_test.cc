@@ -55,6 +55,15 @@ TEST_CASE("a ticket and a Commit survive the wire") {
   CHECK(DecodeCommit(Encode(SomeCommit())).value() == SomeCommit());
 }
 
+TEST_CASE("sizes are those of docs/kv_transfer.md") {
+  std::vector<BlockIndex> blocks(125);
+  for (uint32_t i = 0; i < blocks.size(); ++i) blocks[i] = i;
+  const Ticket ticket = MakeTicket(1, 2, 3, blocks);
+  CHECK(Encode(ticket).size() == 570);
+  CHECK(Encode(CommitOf(ticket, MakeHello(Role::kDecode, "d", 1, 1).layout)).size() == 130);
+  CHECK(Encode(HeaderOf(ticket, 1, 0, {0, 1, 2})).size() == 64 + 3 * 4);
+}
+
 TEST_CASE("every kind of frame survives the wire") {
   for (const Frame& frame : SomeFrames()) {
     const auto back = DecodeFrame(EncodeFrame(frame));

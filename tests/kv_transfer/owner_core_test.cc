@@ -101,6 +101,10 @@ TEST_CASE("rule 6: a new incarnation ends the tickets of the earlier one") {
 
 TEST_CASE("rule 7: an owner that was declared dead must exit") {
   Owner owner;
+  owner.Hi(kLink2, Writer(kWriter + 7, /*pid=*/8));  // a stranger that only said hello
+  owner.Frame(kLink2, DeclaredDead{Incarnation(kOwner)});
+  CHECK(owner.Take<MustExit>().empty());
+  owner.Lose(kLink2);
   owner.Up(kLink1, Writer());
   owner.Frame(kLink1, DeclaredDead{Incarnation(kOwner + 1)});
   CHECK(owner.Take<MustExit>().empty());
