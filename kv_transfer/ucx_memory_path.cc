@@ -87,7 +87,7 @@ void UcxMemoryPath::Enter(Phase phase, absl::Time now) {
   rounds_ = 0;
   phase_bytes_ = 0;
   probe_at_ = 0;
-  phase_start_ = round_start_ = now;
+  round_start_ = now;
 }
 
 absl::Status UcxMemoryPath::Put(const uint8_t* source, uint64_t bytes, uint64_t offset) {
@@ -126,6 +126,7 @@ void UcxMemoryPath::StepProbe(absl::Time now) {
   if (latency) {
     ProbePut(8);
   } else if (pieces) {
+    probe_at_ = 0;  // again the same pages: the first round has faulted them in
     for (uint32_t i = 0; i < kPieceRounds; ++i) ProbePut(kPieceBytes);
   } else {
     ProbePut(std::min<uint64_t>(kSliceBytes, scratch_.size()));
@@ -155,10 +156,11 @@ void UcxMemoryPath::Judge() {
     Enter(Phase::kWarm, now);
   } else if (phase_ == Phase::kWarm && phase_bytes_ + kSliceBytes > offer_.probe_bytes) {
     Enter(Phase::kStream, now);
-  } else if (phase_ == Phase::kStream &&
-             (now - phase_start_ >= kStreamMax || phase_bytes_ >= kStreamBytesMax)) {
-    const double seconds = absl::FDivDuration(now - phase_start_, absl::Seconds(1));
-    measure_.info.bandwidth_bytes_per_second = static_cast<double>(phase_bytes_) / seconds;
+    meter_.Start(now);
+  } else if (phase_ == Phase::kStream) {
+    meter_.Note(phase_bytes_, now);
+    if (meter_.elapsed(now) < kStreamMax && phase_bytes_ < kStreamBytesMax) return;
+    measure_.info.bandwidth_bytes_per_second = meter_.best(phase_bytes_, now);
     measure_.info.data_path = 'A';
     for (const UcxLane& lane : endpoint_.Lanes()) {
       if (lane.wireup_only || !IsMemoryTransport(lane.transport)) continue;

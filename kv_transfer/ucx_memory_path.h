@@ -73,7 +73,8 @@ class UcxMemoryPath final : public UcxPath {
   uint64_t probe_at_ = 0;  // next offset in the probe region
   uint32_t rounds_ = 0;    // of the phase
   uint64_t phase_bytes_ = 0;
-  absl::Time phase_start_, round_start_;
+  absl::Time round_start_;
+  RateMeter meter_;
   PathMeasure measure_;
   std::optional<absl::StatusOr<PathMeasure>> result_;
 

@@ -41,7 +41,6 @@ void UcxMessagePath::Begin(uint64_t token, absl::Time now) {
   scratch_.resize(kPayloadBytesMax);
   FillPattern(kPatternSeed, absl::MakeSpan(scratch_));
   phase_ = Phase::kPattern;
-  phase_start_ = now;
   SendProbe(kPatternBytes, kPatternSeed);
 }
 
@@ -85,7 +84,7 @@ void UcxMessagePath::OnEcho(uint64_t number, absl::Time now) {
     }
     phase_ = Phase::kStream;
     phase_first_ = probes_sent_;
-    phase_start_ = now;
+    meter_.Start(now);
   } else if (phase_ == Phase::kStream) {
     FinishStream(RealClock().Now());
   }
@@ -93,9 +92,9 @@ void UcxMessagePath::OnEcho(uint64_t number, absl::Time now) {
 
 void UcxMessagePath::FinishStream(absl::Time now) {
   const uint64_t bytes = (probes_echoed_ - phase_first_) * kPayloadBytesMax;
-  if (now - phase_start_ < kStreamMax && bytes < kStreamBytesMax) return;
-  measure_.info.bandwidth_bytes_per_second =
-      static_cast<double>(bytes) / absl::FDivDuration(now - phase_start_, absl::Seconds(1));
+  meter_.Note(bytes, now);
+  if (meter_.elapsed(now) < kStreamMax && bytes < kStreamBytesMax) return;
+  measure_.info.bandwidth_bytes_per_second = meter_.best(bytes, now);
   measure_.info.data_path = 'B';
   measure_.per_operation = measure_.info.latency;
   for (const UcxLane& lane : endpoint_.Lanes()) {

@@ -71,7 +71,8 @@ class UcxMessagePath final : public UcxPath {
   Phase phase_ = Phase::kOpen;
   std::vector<uint8_t> scratch_;
   uint64_t probes_sent_ = 0, probes_echoed_ = 0, phase_first_ = 0;
-  absl::Time phase_start_, round_start_;
+  absl::Time round_start_;
+  RateMeter meter_;
   PathMeasure measure_;
   std::optional<absl::StatusOr<PathMeasure>> result_;
 

@@ -12,6 +12,7 @@
 // Cost:       a Step moves at most about 1 MiB.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -46,6 +47,31 @@ struct PathPolicy {
 };
 // FAILED_PRECONDITION names what came up, what was asked for, and the setting.
 absl::Status CheckPolicy(const PathPolicy& policy, const WorkerRef& peer, const LinkInfo& info);
+
+// The best of several short windows: what the path can do, not what a busy machine left of it.
+class RateMeter {
+ public:
+  void Start(absl::Time now) { start_ = window_ = now; }
+  // `bytes` in all since Start.
+  void Note(uint64_t bytes, absl::Time now) {
+    if (now - window_ < absl::Milliseconds(5)) return;
+    const double seconds = absl::FDivDuration(now - window_, absl::Seconds(1));
+    best_ = std::max(best_, static_cast<double>(bytes - counted_) / seconds);
+    counted_ = bytes;
+    window_ = now;
+  }
+  absl::Duration elapsed(absl::Time now) const { return now - start_; }
+  // Of `bytes` in all by `now`, should no window have ended.
+  double best(uint64_t bytes, absl::Time now) const {
+    const double seconds = absl::FDivDuration(now - start_, absl::Seconds(1));
+    return best_ > 0 ? best_ : static_cast<double>(bytes) / std::max(seconds, 1e-9);
+  }
+
+ private:
+  absl::Time start_, window_;
+  uint64_t counted_ = 0;
+  double best_ = 0;
+};
 
 struct PathMeasure {
   LinkInfo info;

@@ -3,6 +3,8 @@
 
 #include "kv_transfer/ucx_reactor.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -16,7 +18,7 @@ namespace {
 constexpr uint64_t kUcxKey = uint64_t{5} << 56;
 constexpr int kProgressMax = 32;
 // Between two looks at what is under way, before the thread sleeps.
-constexpr absl::Duration kSpin = absl::Microseconds(50);
+constexpr absl::Duration kSpin = absl::Microseconds(20);
 // UCX's event descriptor is known to miss events; nothing under way waits longer for that.
 constexpr absl::Duration kBusyWaitMax = absl::Milliseconds(1);
 constexpr absl::Duration kIdleWaitMax = absl::Milliseconds(100);
@@ -210,9 +212,25 @@ void UcxReactor::RunLater() {
 }
 
 void UcxReactor::Publish(absl::Time now) {
-  const bool news = core_->has_events();
-  if (!news && now - published_ < kPublishEvery) return;
+  std::vector<TransportEvent> events;
+  core_->Poll(events);
+  for (const TransportEvent& event : events) {
+    if (std::holds_alternative<PeerUp>(event) || std::holds_alternative<PeerDown>(event)) {
+      links_changed_ = true;
+    }
+  }
+  if (links_changed_ || now - published_ >= kPublishEvery) PublishLinks(now);
+  if (events.empty()) return;
+  {
+    MutexLock lock(&mutex_);
+    for (TransportEvent& event : events) events_.push_back(std::move(event));
+  }
+  if (bell_ != nullptr) bell_->Ring();
+}
+
+void UcxReactor::PublishLinks(absl::Time now) {
   published_ = now;
+  links_changed_ = false;
   std::vector<UcxLinkStatus> links;
   for (const LinkView& view : core_->links()) {
     UcxLinkStatus status;
@@ -240,19 +258,23 @@ void UcxReactor::Publish(absl::Time now) {
     counters.bytes_landed = owner_paths_->bytes_landed();
   }
   if (messages_ != nullptr) counters.messages_refused += messages_->messages_refused();
-  {
-    MutexLock lock(&mutex_);
-    core_->Poll(events_);
-    links_ = std::move(links);
-    counters_ = counters;
-  }
-  if (news && bell_ != nullptr) bell_->Ring();
+  MutexLock lock(&mutex_);
+  links_ = std::move(links);
+  counters_ = counters;
 }
 
 absl::Duration UcxReactor::Idle(bool active, absl::Time now) {
   const bool busy = writer_paths_ != nullptr && writer_paths_->busy();
-  if (active) last_active_ = now;
-  if (active || (busy && now - last_active_ < kSpin)) return absl::ZeroDuration();
+  if (active) {
+    last_active_ = now;
+    return absl::ZeroDuration();
+  }
+  // Between the layers of a push the next Write is near: sleeping would cost it a wake-up.
+  const bool pushing = writer_ != nullptr && writer_->pushes() > 0;
+  if ((busy || pushing) && now - last_active_ < kSpin) {
+    sched_yield();
+    return absl::ZeroDuration();
+  }
   poller_.PrepareToWait();
   bool commands = false;
   {
@@ -330,6 +352,7 @@ void UcxReactor::DoClose(LinkId link) {
 }
 
 void UcxReactor::Closed(LinkId link, bool fenced) {
+  links_changed_ = true;
   core_->DataClosed(link, fenced);
   const auto traffic = traffic_.find(link);
   const bool good = traffic != traffic_.end() && traffic->second.was_up;
@@ -356,6 +379,7 @@ void UcxReactor::SendPath(LinkId link, const PathMessage& message) {
 void UcxReactor::PathReady(LinkId link, const LinkInfo& info) {
   later_.push_back([this, link, info] {
     traffic_[link].was_up = true;
+    links_changed_ = true;
     core_->DataReady(link, info);
   });
 }

@@ -117,6 +117,7 @@ class UcxReactor final : public LinkIo, public PathHost {
   void DoClose(LinkId link);
   void Closed(LinkId link, bool fenced);
   void Publish(absl::Time now);
+  void PublishLinks(absl::Time now);
   // How long the next turn may wait.
   absl::Duration Idle(bool active, absl::Time now);
   bool ArmWorkers();
@@ -143,6 +144,7 @@ class UcxReactor final : public LinkIo, public PathHost {
   absl::btree_map<uint64_t, std::pair<LinkId, uint64_t>> posted_;  // write → link, bytes
   uint64_t bytes_written_ = 0;
   absl::Time last_active_ = absl::InfinitePast();
+  bool links_changed_ = false;
   absl::Time published_ = absl::InfinitePast();
   std::atomic<bool> stopping_{false};
 
