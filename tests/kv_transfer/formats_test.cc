@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "base/random.h"
-#include "core_harness.h"
 #include "kv_transfer/frame.h"
 #include "kv_transfer/ticket.h"
+#include "tests/kv_transfer/core_harness.h"
 
 namespace baton::kv {
 namespace {

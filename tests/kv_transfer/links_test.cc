@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Hello, pairing, readiness and silence (K6, K7).
-#include "core_harness.h"
+#include "tests/kv_transfer/core_harness.h"
 
 namespace baton::kv {
 namespace {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The owner's half, rule by rule: each test is a trace in which leaving the rule out goes wrong.
-#include "core_harness.h"
+#include "tests/kv_transfer/core_harness.h"
 
 namespace baton::kv {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/random.h"
 #include "sim/sim_transport.h"
-#include "transport_contract.h"
+#include "tests/kv_transfer/transport_contract.h"
 
 namespace baton::sim {
 namespace {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The checks of transport_contract.h.
-#include "transport_contract.h"
+#include "tests/kv_transfer/transport_contract.h"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The writer's half, rule by rule.
-#include "core_harness.h"
+#include "tests/kv_transfer/core_harness.h"
 
 namespace baton::kv {
 namespace {
