@@ -4,6 +4,7 @@
 #include "engine/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -23,6 +24,11 @@ float Bounded(float logit) {
   return bounded == bounded ? bounded : kAbsent;
 }
 
+bool HasPenalties(const SamplingParams& params) {
+  return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
+         params.frequency_penalty != 0;
+}
+
 bool CutsAnything(const SamplingParams& params) {
   return params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
 }
@@ -36,6 +42,13 @@ OutputToken Sampler::Draw(absl::Span<const float> logits, const SampleSpec& spec
   ENSURE(logits.size() == vocab_ && vocab_ > 0);
   const SamplingParams& params = spec.params;
   OutputToken token;
+  if (IsPlainGreedy(spec)) {
+    const size_t best = FirstMaxOf(logits);
+    if (std::isfinite(logits[best])) {
+      token.id = static_cast<TokenId>(best);
+      return token;
+    }
+  }
   Copy(logits);
   double log_sum = 0;
   if (params.logprobs >= 0) {
@@ -67,6 +80,13 @@ OutputToken Sampler::Draw(absl::Span<const float> logits, const SampleSpec& spec
   return token;
 }
 
+// The best logit as it is: nothing to change in the row, and nothing to say about it.
+bool Sampler::IsPlainGreedy(const SampleSpec& spec) const {
+  const SamplingParams& params = spec.params;
+  return params.temperature <= 0 && params.logprobs < 0 && params.logit_bias.empty() &&
+         !HasPenalties(params) && spec.banned.empty() && holes_.empty();
+}
+
 void Sampler::Copy(absl::Span<const float> logits) {
   scores_.resize(vocab_);
   for (size_t i = 0; i < vocab_; ++i) scores_[i] = Bounded(logits[i]);
@@ -81,10 +101,7 @@ void Sampler::Bias(const SamplingParams& params) {
 
 void Sampler::Penalize(const SampleSpec& spec) {
   const SamplingParams& params = spec.params;
-  if (params.repetition_penalty == 1 && params.presence_penalty == 0 &&
-      params.frequency_penalty == 0) {
-    return;
-  }
+  if (!HasPenalties(params)) return;
   for (size_t i = 0; i < spec.history.size(); ++i) {
     const TokenId id = spec.history[i];
     if (!InVocabulary(id)) continue;
@@ -118,10 +135,7 @@ void Sampler::ReportTop(const SamplingParams& params, OutputToken& token) {
   }
 }
 
-TokenId Sampler::Greedy() const {
-  const auto best = std::find(scores_.begin(), scores_.end(), MaxOf(scores_));
-  return best == scores_.end() ? 0 : static_cast<TokenId>(best - scores_.begin());
-}
+TokenId Sampler::Greedy() const { return static_cast<TokenId>(FirstMaxOf(scores_)); }
 
 TokenId Sampler::DrawFromAll(double mass) const {
   size_t block = 0;

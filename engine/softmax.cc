@@ -4,6 +4,7 @@
 #include "engine/softmax.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace baton::engine {
@@ -23,17 +24,39 @@ double SumOf(const float* values, size_t count) {
 }  // namespace
 
 float MaxOf(absl::Span<const float> row) {
-  constexpr size_t kLanes = 8;
-  float lanes[kLanes];
-  std::fill(lanes, lanes + kLanes, -std::numeric_limits<float>::infinity());
+  // Two vectors of the compiler's own kind: it does not vectorise a maximum by itself, since
+  // the result for NaN would change.
+  using Lanes = float __attribute__((vector_size(16)));
+  constexpr size_t kLanes = 4;
+  const Lanes none = Lanes{} - std::numeric_limits<float>::infinity();
+  Lanes best[2] = {none, none};
   size_t i = 0;
-  for (; i + kLanes <= row.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] = row[i + lane] > lanes[lane] ? row[i + lane] : lanes[lane];
+  for (; i + 2 * kLanes <= row.size(); i += 2 * kLanes) {
+    for (size_t half = 0; half < 2; ++half) {
+      Lanes values;
+      std::memcpy(&values, row.data() + i + half * kLanes, sizeof(values));
+      best[half] = values > best[half] ? values : best[half];
     }
   }
-  for (; i < row.size(); ++i) lanes[0] = std::max(lanes[0], row[i]);
-  return *std::max_element(lanes, lanes + kLanes);
+  float max = -std::numeric_limits<float>::infinity();
+  for (; i < row.size(); ++i) max = row[i] > max ? row[i] : max;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    max = std::max({max, best[0][lane], best[1][lane]});
+  }
+  return max;
+}
+
+size_t FirstMaxOf(absl::Span<const float> row) {
+  float max = -std::numeric_limits<float>::infinity();
+  size_t start = 0;
+  for (size_t block = 0; block < row.size(); block += kSumBlock) {
+    const float value = MaxOf(row.subspan(block, kSumBlock));
+    if (!(value > max)) continue;
+    max = value;
+    start = block;
+  }
+  const auto found = std::find(row.begin() + start, row.end(), max);
+  return found == row.end() ? 0 : static_cast<size_t>(found - row.begin());
 }
 
 double LogOfPositive(double x) {

@@ -43,8 +43,11 @@ inline float ExpOfNegative(float x) {
 // The natural logarithm of a finite x > 0, within 1e-15 of its size or absolutely.
 double LogOfPositive(double x);
 
-// The largest element; -inf for an empty row.  No NaN.
+// The largest element; -inf for an empty row.  NaN elements count as absent.
 float MaxOf(absl::Span<const float> row);
+
+// The first place of the largest element; 0 if there is none.
+size_t FirstMaxOf(absl::Span<const float> row);
 
 // What a softmax needs of a row: its largest element and the sum of e^(x - largest).
 // -inf elements count as absent; there are no NaN and no +inf.

@@ -51,6 +51,25 @@ TEST_CASE("weights and block sums are a softmax's, for any length") {
   }
 }
 
+TEST_CASE("the largest element is found at its first place, past NaN, at any length") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Random random(4);
+  for (const size_t size : {1, 7, 8, 9, 256, 257, 1000}) {
+    std::vector<float> row(size);
+    for (float& x : row) x = static_cast<float>(random.Below(50));
+    if (size > 8) row[size / 3] = nan;
+    size_t expected = 0;
+    for (size_t i = 0; i < size; ++i) {
+      if (row[i] > row[expected]) expected = i;
+    }
+    INFO(size);
+    CHECK(FirstMaxOf(row) == expected);
+    CHECK(MaxOf(row) == row[expected]);
+  }
+  CHECK(FirstMaxOf(std::vector<float>{nan, nan}) == 0);
+  CHECK(FirstMaxOf(std::vector<float>{nan, -5}) == 1);
+}
+
 TEST_CASE("a row without any present element has no weight") {
   std::vector<float> weights;
   std::vector<double> blocks;
