@@ -12,6 +12,7 @@ namespace {
 AttemptResult ResultOf(Blame blame) {
   switch (blame) {
     case Blame::kNobody:
+    case Blame::kWriterBack:
       return AttemptResult::kPreempted;
     case Blame::kFull:
       return AttemptResult::kRefused;
@@ -163,7 +164,7 @@ void Dispatcher::Impl::FromPrefill(Request& request, FromWorker& message) {
     CloseWriter(request);
     Arm(request);
   } else if (const auto* ended = std::get_if<Ended>(&message)) {
-    WriterFailed(request, ClassifyPrefillEnded(ended->why));
+    WriterFailed(request, ClassifyPrefillEnded(ended->why, ended->preempted));
   } else {
     ++late_messages_;
   }
@@ -245,28 +246,27 @@ void Dispatcher::Impl::Fail(Request& request, const Failure& failure) {
   CloseAttempt(request, ResultOf(failure.blame));
   Tried& tried = request.tried;
   tried.tokens_sent = request.next_index() > 0;
+  if (!Counts(failure.blame)) --tried.attempts;
   switch (failure.blame) {
     case Blame::kFull:
-      --tried.attempts;
       ++request.refusals;
       peers_.RefusedFull(attempt.decode, now_);
-      request.stages.Refused(now_);
-      break;
-    case Blame::kNobody:
-      --tried.attempts;
-      Avoid(request, attempt.decode);
-      request.stages.Failed(now_);
       break;
     case Blame::kPrefill:
-      ++tried.prefill_failures;
+    case Blame::kWriterBack:
+      if (failure.blame == Blame::kPrefill) ++tried.prefill_failures;
       if (attempt.writer) Avoid(request, *attempt.writer);
-      request.stages.Failed(now_);
       break;
+    case Blame::kNobody:
     case Blame::kDecode:
     case Blame::kRequest:
       Avoid(request, attempt.decode);
-      request.stages.Failed(now_);
       break;
+  }
+  if (failure.blame == Blame::kFull) {
+    request.stages.Refused(now_);
+  } else {
+    request.stages.Failed(now_);
   }
   const absl::Status may = MayRetry(failure, tried, {options_.attempts_max, options_.resume});
   if (!may.ok()) {

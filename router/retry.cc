@@ -36,10 +36,15 @@ Failure ClassifyDecodeEnded(const absl::Status& why, const EndedContext& context
   return {Blame::kDecode, why};
 }
 
-Failure ClassifyPrefillEnded(const absl::Status& why) {
+Failure ClassifyPrefillEnded(const absl::Status& why, bool preempted) {
+  if (preempted) return {Blame::kWriterBack, why};
   const bool request = why.code() == absl::StatusCode::kInvalidArgument ||
                        why.code() == absl::StatusCode::kDeadlineExceeded;
   return {request ? Blame::kRequest : Blame::kPrefill, why};
+}
+
+bool Counts(Blame blame) {
+  return blame == Blame::kPrefill || blame == Blame::kDecode || blame == Blame::kRequest;
 }
 
 absl::Status MayRetry(const Failure& failure, const Tried& tried, const RetryPolicy& policy) {
@@ -48,7 +53,7 @@ absl::Status MayRetry(const Failure& failure, const Tried& tried, const RetryPol
     return Annotate(failure.why.ok() ? absl::UnavailableError("the worker stopped") : failure.why,
                     "the answer had begun and resume is off");
   }
-  if (failure.blame == Blame::kNobody || failure.blame == Blame::kFull) return absl::OkStatus();
+  if (!Counts(failure.blame)) return absl::OkStatus();
   if (tried.attempts < policy.attempts_max) return absl::OkStatus();
   // Whatever the last worker called it, for the client it means: gone, ask again.
   return absl::UnavailableError(absl::StrFormat("%d attempts failed; the last: %s", tried.attempts,

@@ -15,11 +15,12 @@
 namespace baton::router {
 
 enum class Blame : uint8_t {
-  kNobody = 0,   // handed back: memory pressure or drain
-  kFull = 1,     // decode had no memory for it
-  kPrefill = 2,  // the writer, or the way from it
-  kDecode = 3,
-  kRequest = 4,  // would fail everywhere
+  kNobody = 0,      // decode handed it back: memory pressure or drain
+  kWriterBack = 1,  // the writer handed it back: drain
+  kFull = 2,        // decode had no memory for it
+  kPrefill = 3,     // the writer, or the way from it
+  kDecode = 4,
+  kRequest = 5,  // would fail everywhere
 };
 
 struct Failure {
@@ -35,7 +36,9 @@ struct EndedContext {
 };
 Failure ClassifyDecodeEnded(const absl::Status& why, const EndedContext& context);
 // Likewise for the prefill stream of an attempt.
-Failure ClassifyPrefillEnded(const absl::Status& why);
+Failure ClassifyPrefillEnded(const absl::Status& why, bool preempted);
+// Whether the attempt had its fair chance, and counts.
+bool Counts(Blame blame);
 
 struct Tried {
   uint32_t attempts = 0;          // that were given a fair chance, this one included

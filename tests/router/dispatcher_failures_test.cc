@@ -391,6 +391,18 @@ TEST_CASE("a preempted request resumes without counting as a failure", "[router]
   CHECK(h.indices(client).size() == 10);
 }
 
+TEST_CASE("a draining prefill hands its prompts back, and that is no failure", "[router]") {
+  Harness h({.prefill = 2}, {.attempts_max = 2});
+  h.Send(600);
+  h.SayTicket(0);
+  const WorkerIndex first = h.call(1).worker;
+  h.Say(1, Ended{absl::UnavailableError("drained"), true});
+  h.Say(0, Settled{false});
+  REQUIRE(h.reserve(2).writer.has_value());
+  h.SayTicket(2);
+  CHECK(h.call(3).worker != first);
+}
+
 TEST_CASE("with resume off a begun answer ends with an error", "[router]") {
   Harness h({.prefill = 0, .decode = 2}, {.resume = false});
   const ClientKey begun = h.Send(10, 10);

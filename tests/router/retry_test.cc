@@ -19,8 +19,8 @@ TEST_CASE("decode's last word tells whose fault it was", "[router]") {
   CHECK(ClassifyDecodeEnded(kGone, {}).blame == Blame::kDecode);
   CHECK(ClassifyDecodeEnded(kGone, {.preempted = true}).blame == Blame::kNobody);
   CHECK(ClassifyDecodeEnded(absl::InternalError("bug"), {}).blame == Blame::kRequest);
-  CHECK(ClassifyPrefillEnded(absl::InternalError("bug")).blame == Blame::kPrefill);
-  CHECK(ClassifyPrefillEnded(absl::InvalidArgumentError("")).blame == Blame::kRequest);
+  CHECK(ClassifyPrefillEnded(absl::InternalError("bug"), false).blame == Blame::kPrefill);
+  CHECK(ClassifyPrefillEnded(absl::InvalidArgumentError(""), false).blame == Blame::kRequest);
 }
 
 TEST_CASE("attempts end at attempts_max with UNAVAILABLE", "[router]") {
@@ -33,6 +33,7 @@ TEST_CASE("attempts end at attempts_max with UNAVAILABLE", "[router]") {
 TEST_CASE("being handed back, or refused for want of memory, is not a failure", "[router]") {
   const RetryPolicy policy{.attempts_max = 1};
   CHECK(MayRetry({Blame::kNobody, kGone}, {.attempts = 9}, policy).ok());
+  CHECK(MayRetry({Blame::kWriterBack, kGone}, {.attempts = 9}, policy).ok());
   CHECK(MayRetry({Blame::kFull, kGone}, {.attempts = 9}, policy).ok());
 }
 
