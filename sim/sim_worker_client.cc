@@ -37,8 +37,9 @@ void CallNet::Push(StreamKey key, CallLane<Message>& lane, Message message) {
 
 template <typename Message>
 void CallNet::Cut(StreamKey key, CallLane<Message>& lane) {
-  if (!lane.open || lane.ended) return;
   const bool held = ways_[streams_.at(key).way].held;
+  // One that was ended in order delivers what it has, unless that cannot pass any more.
+  if (!lane.open || (lane.ended && !held)) return;
   const uint64_t kept = held ? 0 : random_.Between(0, lane.pending.size());
   lane.pending.erase(lane.pending.begin() + static_cast<ptrdiff_t>(kept), lane.pending.end());
   const absl::Time noticed = queue_.Now() + options_.loss_noticed;
@@ -76,6 +77,8 @@ void CallNet::PumpBackward(StreamKey key) {
     if (pending.empty() || pending.front().first > queue_.Now()) return;
     const bool end = std::holds_alternative<StreamEnd>(pending.front().second);
     if (ways_[it->second.way].held && !end) return;
+    const SimWorkerClient* client = client_of(it->second.way);
+    if (client != nullptr && client->stopped_) return;
     BackwardCall message = std::move(pending.front().second);
     pending.pop_front();
     Deliver(key, std::move(message));
@@ -166,7 +169,11 @@ void CallNet::WorkerDown(WorkerIndex index) {
 void CallNet::SetWorkerStopped(WorkerIndex index, bool stopped) {
   worker(index.value()).stopped = stopped;
   if (stopped) return;
-  for (const auto& [number, client] : clients_) PumpWay({number, index.value()});
+  std::vector<WayKey> keys;  // of dead front ends as well: the worker has to hear their end
+  for (const auto& [key, way] : ways_) {
+    if (key.second == index.value()) keys.push_back(key);
+  }
+  for (const WayKey& key : keys) PumpWay(key);
 }
 
 void CallNet::Say(WorkerIndex index, WorkerOutput output) {
@@ -237,6 +244,12 @@ void CallNet::SetHeld(SimWorkerClient& client, WorkerIndex index, bool held) {
   if (!held) PumpWay(key);
 }
 
+void CallNet::SetStopped(SimWorkerClient& client, bool stopped) {
+  client.stopped_ = stopped;
+  if (stopped) return;
+  for (uint32_t index = 0; index < client.workers_; ++index) PumpWay({client.number_, index});
+}
+
 // ── front ends ──────────────────────────────────────────────────────────────────────
 
 CallNet::StreamKey CallNet::MakeStream(const WayKey& way, StreamId client_id, bool heartbeat) {
@@ -305,6 +318,7 @@ void CallNet::Heartbeat(uint64_t number, uint32_t index) {
   const auto it = clients_.find(number);
   if (it == clients_.end()) return;  // that life is over
   queue_.After(kHeartbeatInterval, [this, number, index] { Heartbeat(number, index); });
+  if (it->second->stopped_) return;
   const WayKey key{number, index};
   if (!Connect(key)) {
     if (!ways_[key].held) it->second->Hear(router::WorkerGone{WorkerIndex(index)});

@@ -79,6 +79,9 @@ class CallNet {
   // Held: nothing passes in either direction, nothing is lost, nobody is told.
   void SetHeld(SimWorkerClient& client, router::WorkerIndex worker, bool held);
 
+  // The front end is stopped: it sends no heartbeats, and what comes for it waits.
+  void SetStopped(SimWorkerClient& client, bool stopped);
+
   // Streams that either end still knows.
   size_t open_streams() const { return streams_.size(); }
 
@@ -163,6 +166,7 @@ class SimWorkerClient final : public router::WorkerClient {
   const uint32_t workers_;
   absl::AnyInvocable<void()> ring_;
   uint64_t number_ = 0;  // the net's
+  bool stopped_ = false;
   uint64_t last_stream_ = 0;
   absl::btree_map<StreamId, CallNet::StreamKey> streams_;  // open
   std::vector<router::ClientEvent> events_;
