@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "sim/cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/ensure.h"
+#include "sim/process_checker.h"
+
+namespace baton::sim {
+namespace {
+
+constexpr uint64_t kFingerprint = 1;
+constexpr absl::Duration kWatch = absl::Milliseconds(20);
+
+engine::KvLayout LayoutOf(const ClusterOptions& options, uint32_t blocks) {
+  return {.layers = options.layers,
+          .kv_heads = 1,
+          .head_dim = 4,
+          .blocks = blocks,
+          .type = engine::KvType::kF16};
+}
+
+kv::Layout WireLayout(const engine::KvLayout& layout) {
+  return {.layers = layout.layers,
+          .kv_heads = layout.kv_heads,
+          .head_dim = layout.head_dim,
+          .block_tokens = kBlockTokens,
+          .element_type = static_cast<uint8_t>(layout.type),
+          .element_bytes = engine::KvTypeBytes(layout.type),
+          .blocks = layout.blocks};
+}
+
+uint32_t ContextTokens(const ClusterOptions& options) {
+  return std::min(options.engine.context_max, options.decode_blocks * kBlockTokens);
+}
+
+}  // namespace
+
+ClusterOptions::ClusterOptions() {
+  engine.context_max = 1024;
+  router.colocate_below_tokens = 33;  // prompts of three blocks are long already
+  prefill_options.chunk_tokens = 32;
+  prefill_options.model_fingerprint = kFingerprint;
+  decode_options.batch_tokens = 48;
+  decode_options.model_fingerprint = kFingerprint;
+}
+
+Cluster::Cluster(const ClusterOptions& options)
+    : options_(options),
+      random_(options.seed),
+      log_(queue_),
+      fabric_(random_, queue_, options.links),
+      net_(queue_, random_.Next(), options.calls),
+      checker_(log_, options.engine, LayoutOf(options, options.decode_blocks),
+               ContextTokens(options)) {
+  World world{queue_, random_, fabric_, net_, log_};
+  std::vector<router::WorkerSpec> specs;
+  for (uint32_t i = 0; i < options_.prefill + options_.decode; ++i) {
+    const bool prefill = i < options_.prefill;
+    WorkerSetup setup;
+    setup.role = prefill ? Role::kPrefill : Role::kDecode;
+    setup.name =
+        prefill ? absl::StrCat("prefill-", i) : absl::StrCat("decode-", i - options_.prefill);
+    setup.index = router::WorkerIndex(i);
+    setup.layout = LayoutOf(options_, prefill ? options_.prefill_blocks : options_.decode_blocks);
+    setup.engine = options_.engine;
+    setup.prefill = options_.prefill_options;
+    setup.decode = options_.decode_options;
+    SimProcessConfig config;
+    config.worker = setup.name;
+    config.role = setup.role;
+    config.layout = WireLayout(setup.layout);
+    config.model_fingerprint = kFingerprint;
+    if (options_.several_hosts) config.host = setup.name;
+    setup.process = fabric_.Add(config);
+    workers_.push_back(std::make_unique<WorkerProcess>(setup, world));
+    specs.push_back({setup.name, setup.role});
+  }
+  for (uint32_t p = 0; p < options_.prefill; ++p) {
+    for (uint32_t d = 0; d < options_.decode; ++d) {
+      fabric_.Pair(prefill(p).process(), decode(d).process(),
+                   {.path = options_.path, .close_fences = options_.close_fences});
+    }
+  }
+  for (uint32_t i = 0; i < options_.frontends; ++i) {
+    frontends_.push_back(std::make_unique<FrontendProcess>(
+        FrontendSetup{absl::StrCat("frontend-", i), i, options_.router, specs}, world, checker_));
+  }
+  Watch();
+}
+
+Cluster::~Cluster() = default;
+
+void Cluster::Watch() {
+  for (const auto& worker : workers_) {
+    CheckBounds(*worker, options_.prefill_options, options_.decode_options, log_);
+  }
+  for (const auto& frontend : frontends_) CheckBounds(*frontend, options_.router, log_);
+  while (first_open_ < replies_.size() && replies_[first_open_].done()) ++first_open_;
+  for (size_t i = first_open_; i < replies_.size(); ++i) {
+    checker_.CheckDeadline(replies_[i], now());
+  }
+  queue_.After(kWatch, [this] { Watch(); });
+}
+
+bool Cluster::Ready() {
+  return Until(
+             [this] {
+               for (const auto& frontend : frontends_) {
+                 if (!frontend->alive()) continue;
+                 const router::Snapshot seen = frontend->snapshot();
+                 const size_t ready = static_cast<size_t>(router::PeerMetric::kReady);
+                 if (seen.prefill_peers[ready] != options_.prefill) return false;
+                 if (seen.decode_peers[ready] != options_.decode) return false;
+               }
+               for (uint32_t d = 0; d < options_.decode; ++d) {
+                 if (!decode(d).alive() || decode(d).Status().links.size() != options_.prefill)
+                   return false;
+               }
+               return true;
+             },
+             absl::Seconds(20)) &&
+         (Run(2 * kHeartbeatInterval), true);  // links reach the front ends
+}
+
+Reply& Cluster::Submit(const Ask& ask) {
+  Reply& reply = replies_.emplace_back();
+  reply.client = router::ClientKey(++clients_);
+  reply.frontend = ask.frontend;
+  const uint64_t content = ask.content != 0 ? ask.content : 1000000 + clients_;
+  for (uint32_t i = 0; i < ask.prompt_tokens; ++i) {
+    reply.sequence.prompt.push_back(
+        static_cast<TokenId>(CounterRandom(content, 0, i) % options_.engine.vocab_size));
+  }
+  reply.sequence.remaining_tokens = ask.new_tokens;
+  reply.sequence.stop_ids = ask.stop_ids;
+  reply.sequence.sampling.temperature = ask.temperature;
+  reply.sequence.sampling.seed = CounterRandom(options_.seed, 1, clients_);
+  reply.received = now();
+  reply.deadline = now() + ask.deadline;
+  if (frontend(ask.frontend).alive()) {
+    frontend(ask.frontend).Submit(reply);
+  } else {
+    reply.frontend_lost = true;
+  }
+  return reply;
+}
+
+void Cluster::Cancel(Reply& reply) {
+  if (!reply.done()) frontend(reply.frontend).Cancel(reply);
+}
+
+void Cluster::Complete(Reply& reply) {
+  if (!reply.done()) frontend(reply.frontend).Complete(reply);
+}
+
+std::string Cluster::Owned() const {
+  std::string owned;
+  for (const auto& worker : workers_) absl::StrAppend(&owned, OwnedBy(*worker));
+  for (const auto& frontend : frontends_) absl::StrAppend(&owned, OwnedBy(*frontend));
+  const size_t heartbeats = workers_.size() * frontends_.size();
+  if (net_.open_streams() > heartbeats) absl::StrAppend(&owned, "streams are open; ");
+  if (fabric_.writes_out() > 0) absl::StrAppend(&owned, "writes are out; ");
+  return owned;
+}
+
+bool Cluster::Settle(absl::Duration limit) {
+  const auto over = [this] {
+    return std::all_of(replies_.begin(), replies_.end(), [](const Reply& r) { return r.done(); }) &&
+           Owned().empty();
+  };
+  if (Until(over, limit)) return true;
+  for (const Reply& reply : replies_) {
+    if (!reply.done()) log_.Violation("K9: client ", reply.client.value(), " never ends");
+  }
+  log_.Violation("K9: ", Owned());
+  return false;
+}
+
+}  // namespace baton::sim

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "sim/worker_process.h"
+
+#include "base/ensure.h"
+
+namespace baton::sim {
+
+struct WorkerProcess::Life {
+  Life(World& world, absl::AnyInvocable<bool()> tick, absl::AnyInvocable<absl::Time()> wake)
+      : loop(world.queue, world.random, std::move(tick), std::move(wake)) {}
+
+  // Calls `use` with the worker, whichever it is.
+  template <typename Use>
+  auto With(Use use) {
+    return prefill ? use(*prefill) : use(*decode);
+  }
+  void Kill() {
+    loop.Kill();
+    prefill.reset();
+    decode.reset();
+    checked_engine.reset();
+    checked_owner.reset();
+    engine.reset();
+  }
+
+  RoleLoop loop;
+  std::unique_ptr<HashEngine> engine;
+  std::unique_ptr<BlockChecker> checker;
+  std::unique_ptr<CheckedOwner> checked_owner;
+  std::unique_ptr<CheckedEngine> checked_engine;
+  std::unique_ptr<prefill::PrefillWorker> prefill;
+  std::unique_ptr<decode::DecodeWorker> decode;
+};
+
+WorkerProcess::WorkerProcess(const WorkerSetup& setup, World world) : setup_(setup), world_(world) {
+  Start();
+}
+WorkerProcess::~WorkerProcess() = default;
+
+void WorkerProcess::Start() {
+  ENSURE(!alive());
+  auto life = std::make_unique<Life>(
+      world_, [this] { return Tick(*life_); },
+      [this] {
+        const absl::Time worker = life_->With([](auto& w) { return w.NextWake(); });
+        return std::min(worker, life_->engine->NextEvent());
+      });
+  const SimFabric::Index process = setup_.process;
+  const WorkerRef self = world_.fabric.self(process);
+  const engine::KvPool pool{world_.fabric.pool(process), setup_.layout};
+  life->engine = std::make_unique<HashEngine>(setup_.engine, pool, world_.queue);
+  life->checker = std::make_unique<BlockChecker>(setup_.name, world_.log);
+  life->checked_engine = std::make_unique<CheckedEngine>(*life->engine, *life->checker);
+  if (setup_.role == Role::kPrefill) {
+    life->prefill = std::make_unique<prefill::PrefillWorker>(
+        setup_.prefill, *life->checked_engine, world_.fabric.writer(process), self, setup_.layout);
+  } else {
+    life->checked_owner = std::make_unique<CheckedOwner>(setup_.name, world_.fabric.owner(process),
+                                                         *life->checker, world_.log);
+    life->decode = std::make_unique<decode::DecodeWorker>(
+        setup_.decode, *life->checked_engine, *life->checked_owner, self, setup_.layout);
+  }
+  life_ = std::move(life);
+  stopped_ = wedged_ = false;
+  world_.log.Add(setup_.name, "starts as ", ToString(self.incarnation));
+  world_.fabric.SetBell(process, [loop = &life_->loop] { loop->Ring(); });
+  world_.net.WorkerUp(setup_.index,
+                      {[this](WorkerInput input) { Deliver(*life_, std::move(input)); },
+                       [this] { return Status(); }});
+  life_->loop.Ring();
+}
+
+void WorkerProcess::Deliver(Life& life, WorkerInput input) {
+  if (!std::holds_alternative<FrontendAlive>(input)) {
+    world_.log.Add(setup_.name, "<- ", Describe(input));
+  }
+  life.With([&](auto& worker) { worker.Receive(std::move(input)); });
+  life.loop.Ring();
+}
+
+bool WorkerProcess::Tick(Life& life) {
+  const absl::Time now = world_.queue.Now();
+  const bool worked = life.With([now](auto& worker) { return worker.Tick(now); });
+  for (WorkerOutput& output : life.With([](auto& worker) { return worker.TakeOutputs(); })) {
+    world_.log.Add(setup_.name, "-> ", Describe(output));
+    world_.net.Say(setup_.index, std::move(output));
+  }
+  const bool must_exit = life.decode && !life.decode->fatal().ok();
+  if (must_exit || life.With([](auto& worker) { return worker.drained(); })) {
+    world_.log.Add(setup_.name, must_exit ? "must exit" : "is drained and exits");
+    Crash();  // what its peers see is the same
+  }
+  return worked;
+}
+
+void WorkerProcess::Crash() {
+  ENSURE(alive());
+  world_.log.Add(setup_.name, "is gone");
+  world_.net.WorkerDown(setup_.index);
+  life_->Kill();
+  world_.fabric.Crash(setup_.process);
+  dead_.push_back(std::move(life_));
+}
+
+void WorkerProcess::Restart() {
+  world_.fabric.Restart(setup_.process);
+  Start();
+}
+
+void WorkerProcess::SetStopped(bool stop) {
+  ENSURE(alive() && stop != stopped_);
+  world_.log.Add(setup_.name, stop ? "is stopped" : "goes on");
+  stopped_ = stop;
+  if (stop) {
+    world_.fabric.Pause(setup_.process);
+  } else {
+    world_.fabric.Resume(setup_.process);
+  }
+  world_.net.SetWorkerStopped(setup_.index, stop);
+  life_->loop.SetStopped(stopped_ || wedged_);
+}
+
+void WorkerProcess::SetWedged(bool wedged) {
+  ENSURE(alive() && wedged != wedged_);
+  world_.log.Add(setup_.name, wedged ? "is wedged" : "ticks again");
+  wedged_ = wedged;
+  life_->loop.SetStopped(stopped_ || wedged_);
+}
+
+void WorkerProcess::Drain() {
+  ENSURE(alive());
+  Deliver(*life_, StartDrain{});
+}
+
+WorkerStatus WorkerProcess::Status() const {
+  return life_->With([](auto& worker) { return worker.Status(); });
+}
+engine::BlockCounts WorkerProcess::blocks() const {
+  return life_->With([](auto& worker) { return worker.metrics().blocks; });
+}
+prefill::Metrics WorkerProcess::prefill_metrics() const { return life_->prefill->metrics(); }
+decode::Metrics WorkerProcess::decode_metrics() const { return life_->decode->metrics(); }
+size_t WorkerProcess::grants() const { return life_->checker->open(); }
+
+}  // namespace baton::sim
