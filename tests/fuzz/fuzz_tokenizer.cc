@@ -72,9 +72,9 @@ void FuzzVocabulary(const std::string& bytes) {
   }
   const auto tokenizer = Tokenizer::Create(data);
   if (!tokenizer.ok()) return;
-  for (const TokenId id : tokenizer->Encode("a bb\nccc 12", true).value()) {
-    ENSURE(tokenizer->Has(id));
-  }
+  const auto ids = tokenizer->Encode("a bb\nccc 12", true);
+  ENSURE(ids.ok());
+  for (const TokenId id : *ids) ENSURE(tokenizer->Has(id));
 }
 
 }  // namespace
