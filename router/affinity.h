@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "base/request.h"
 #include "router/worker_client.h"
 
@@ -34,7 +34,7 @@ class PrefixAffinity {
   const WorkerIndex* Find(uint64_t hash) const;
 
   const uint32_t entries_max_;
-  absl::flat_hash_map<uint64_t, WorkerIndex> young_, old_;
+  absl::btree_map<uint64_t, WorkerIndex> young_, old_;
 };
 
 }  // namespace baton::router

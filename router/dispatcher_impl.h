@@ -14,7 +14,6 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
-#include "absl/container/flat_hash_map.h"
 #include "router/dispatcher.h"
 #include "router/peers.h"
 #include "router/retry.h"
@@ -143,8 +142,8 @@ class Dispatcher::Impl {
   bool draining_ = false;
   uint64_t requests_made_ = 0;
   absl::btree_map<uint64_t, Request> requests_;  // by number: oldest first
-  absl::flat_hash_map<ClientKey, uint64_t> by_client_;
-  absl::flat_hash_map<StreamId, StreamOwner> streams_;
+  absl::btree_map<ClientKey, uint64_t> by_client_;
+  absl::btree_map<StreamId, StreamOwner> streams_;
   absl::btree_set<uint64_t> queued_;  // requests in phase kQueued
   absl::btree_set<std::pair<absl::Time, uint64_t>> timers_;
   uint64_t reserving_ = 0;       // requests in phase kReserving

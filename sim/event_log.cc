@@ -61,7 +61,8 @@ struct Words {
 
 void EventLog::AddLine(const std::string& text) {
   std::string line = absl::StrFormat(
-      "%9.3f ms  %s", absl::ToDoubleMilliseconds(queue_.Now() - absl::UnixEpoch()), text);
+      "%9.3f ms  %s", absl::FDivDuration(queue_.Now() - absl::UnixEpoch(), absl::Milliseconds(1)),
+      text);
   for (const char c : line) hash_ = SplitMix64(hash_ ^ static_cast<uint8_t>(c));
   ++count_;
   lines_.push_back(std::move(line));

@@ -4,7 +4,7 @@
 // What the dispatcher does when something fails: settle, retry, resume, end (K9, K10).
 #include <catch2/catch.hpp>
 
-#include "dispatcher_harness.h"
+#include "tests/router/dispatcher_harness.h"
 
 namespace baton::router {
 namespace {

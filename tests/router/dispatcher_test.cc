@@ -4,7 +4,7 @@
 // What the dispatcher does while nothing fails: paths, ends, admission, order.
 #include <catch2/catch.hpp>
 
-#include "dispatcher_harness.h"
+#include "tests/router/dispatcher_harness.h"
 
 namespace baton::router {
 
