@@ -290,7 +290,9 @@ class Swarm {
     for (const kv::Ticket& ticket : tickets) {
       const auto source = FreeSource(writer);
       const bool busy = writer.jobs.contains(ticket.key);
-      if (busy || !source || random_.Chance(0.8)) {
+      // A quarter of them takes long enough for links to break and come back meanwhile.
+      const bool slow = ticket.attempt.request.number % 4 == 0;
+      if (busy || !source || random_.Chance(slow ? 0.97 : 0.8)) {
         if (random_.Chance(0.999)) later.push_back(ticket);
         continue;
       }

@@ -310,7 +310,9 @@ void TicketDiesWithItsConnection(Scene& s) {
   s.Until("up again", [&] { return s.owner_ups() == 2 && s.writer_ups() == 2; });
   CHECK(s.failures(ticket.key.generation) == 1);
   s.pair().writer().Accept(ticket);
-  s.Until("refusal", [&] { return s.ends(ticket.key) == 1; });
+  s.WriteAll(ticket);
+  s.Until("refusal", [&] { return s.ends(ticket.key) == 1 && s.done() == s.writes; });
+  CHECK(s.done_ok() == 0);
   s.pair().owner().Revoke(ticket.key.generation);
   s.Until("quiet", [&] { return s.quiets(ticket.key.generation) == 1; });
 }
