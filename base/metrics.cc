@@ -17,6 +17,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "base/mutex.h"
 
 namespace baton {
 namespace {
@@ -60,6 +61,7 @@ void Histogram::Observe(double value) {
 struct Metrics::State {
   MetricLabels common;
   prometheus::Registry registry;
+  Mutex mutex;  // of the two maps
   std::map<std::string, prometheus::Family<prometheus::Counter>*> counters;
   std::map<std::string, prometheus::Family<prometheus::Histogram>*> histograms;
   std::vector<MetricSource> sources;
@@ -72,6 +74,7 @@ Metrics::~Metrics() = default;
 
 Counter Metrics::AddCounter(const std::string& name, const std::string& help,
                             const MetricLabels& labels) {
+  MutexLock lock(&state_->mutex);
   auto& family = state_->counters[name];
   if (family == nullptr) {
     family = &prometheus::BuildCounter()
@@ -85,6 +88,7 @@ Counter Metrics::AddCounter(const std::string& name, const std::string& help,
 
 Histogram Metrics::AddHistogram(const std::string& name, const std::string& help,
                                 absl::Span<const double> bounds, const MetricLabels& labels) {
+  MutexLock lock(&state_->mutex);
   auto& family = state_->histograms[name];
   if (family == nullptr) {
     family = &prometheus::BuildHistogram()

@@ -8,7 +8,7 @@
 // after a mass abort.  Sources run on the scraping thread, so they read atomics or a
 // snapshot that the owner published; they never wait for a loop.
 //
-// Thread:  handles and Text from any thread; Add… before the first Text.
+// Thread:  any; AddSource before the first Text.
 // Cost:    a handle costs an atomic or a short lock; Text is O(series).
 #pragma once
 
