@@ -11,8 +11,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace baton::server {
 namespace {
@@ -267,7 +267,7 @@ void HttpExchangeImpl::Send(HttpResponse response) {
   std::string bytes = Head(response, /*stream=*/false);
   if (request_.method != "HEAD") bytes += response.body;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     over_ = true;
   }
   queued_bytes_ += bytes.size();
@@ -282,7 +282,7 @@ void HttpExchangeImpl::StartStream(HttpResponse head) {
 
 bool HttpExchangeImpl::Write(absl::string_view bytes) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (gone_) return false;
   }
   if (bytes.empty()) return true;
@@ -299,7 +299,7 @@ bool HttpExchangeImpl::Write(absl::string_view bytes) {
 
 void HttpExchangeImpl::Finish() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     over_ = true;
   }
   std::string end = chunked_ ? "0\r\n\r\n" : "";
@@ -309,7 +309,7 @@ void HttpExchangeImpl::Finish() {
 
 void HttpExchangeImpl::OnGone(std::function<void()> gone) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!gone_) {
       on_gone_ = std::move(gone);
       return;
@@ -322,7 +322,7 @@ void HttpExchangeImpl::OnGone(std::function<void()> gone) {
 void HttpExchangeImpl::Gone() {
   std::function<void()> call;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     gone_ = true;
     call = std::move(on_gone_);
     if (over_) call = nullptr;

@@ -22,7 +22,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "server/http_server.h"
 
 namespace baton::server {
@@ -108,7 +108,7 @@ class HttpExchangeImpl final : public HttpExchange {
   const bool keep_alive_;
   const bool chunked_;  // HTTP/1.1: a stream's end is a chunk; else the connection's end
   std::atomic<size_t> queued_bytes_{0};
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> on_gone_ ABSL_GUARDED_BY(mutex_);

@@ -103,9 +103,12 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& opt
 
 HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
-HttpServer::~HttpServer() {
+HttpServer::~HttpServer() { Stop(); }
+
+void HttpServer::Stop() {
   state_->context.stop();
   for (std::thread& thread : state_->threads) thread.join();
+  state_->threads.clear();
 }
 
 uint16_t HttpServer::port() const { return state_->port; }

@@ -88,13 +88,16 @@ class HttpServer {
   // Listens from here on.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const Options& options,
                                                            HttpHandler handler);
-  ~HttpServer();  // closes every connection
+  ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   uint16_t port() const;
   // No new connections; answers from here on say Connection: close.
   void Drain();
+  // Ends its threads: no handler runs any more and nothing more is written.  Exchanges may
+  // outlive this, but not the server.
+  void Stop();
   size_t connections() const;
 
  private:
