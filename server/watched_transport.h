@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// A transport that is looked at as it is polled: links are logged as they come and go, and
+// what must end the process is kept for the main thread.
+//
+// Thread:  the owner's, except verdict(), links() and the counters (any).
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "kv_transfer/transport.h"
+
+namespace baton::server {
+
+class TransportWatch {
+ public:
+  // `required`: the configuration demands a class or speed of link, so that a refused one is
+  // the end of the process (exit 69).
+  explicit TransportWatch(bool required) : required_(required) {}
+
+  void See(const std::vector<kv::TransportEvent>& events, size_t from) {
+    for (size_t i = from; i < events.size(); ++i) {
+      if (const auto* up = std::get_if<kv::PeerUp>(&events[i])) Up(*up);
+      if (const auto* down = std::get_if<kv::PeerDown>(&events[i])) Down(*down);
+      if (const auto* reborn = std::get_if<kv::Reborn>(&events[i])) {
+        LogWarn("an owner had declared this process dead; it goes on under a new incarnation",
+                {{"incarnation", ToString(reborn->incarnation)}});
+      }
+      if (const auto* must = std::get_if<kv::MustExit>(&events[i])) SetVerdict(must->why);
+    }
+  }
+
+  // Not OK: the process must end, and why.
+  absl::Status verdict() const {
+    MutexLock lock(&mutex_);
+    return verdict_;
+  }
+  std::vector<kv::PeerUp> links() const {
+    MutexLock lock(&mutex_);
+    std::vector<kv::PeerUp> links;
+    for (const auto& [peer, up] : links_) links.push_back(up);
+    return links;
+  }
+
+ private:
+  void Up(const kv::PeerUp& up) {
+    LogInfo("link up", {{"peer", up.peer.worker},
+                        {"peer_incarnation", ToString(up.peer.incarnation)},
+                        {"transport", up.link.transport},
+                        {"data_path", std::string(1, up.link.data_path)},
+                        {"bandwidth_bytes_per_second", up.link.bandwidth_bytes_per_second},
+                        {"latency_us", absl::ToDoubleMicroseconds(up.link.latency)}});
+    if (up.link.mixed_numerics) {
+      LogWarn("the peer's arithmetic differs: answers depend on the path",
+              {{"peer", up.peer.worker}});
+    }
+    MutexLock lock(&mutex_);
+    links_[up.peer] = up;
+  }
+  void Down(const kv::PeerDown& down) {
+    bool was_up = false;
+    {
+      MutexLock lock(&mutex_);
+      was_up = links_.erase(down.peer) > 0;
+      if (!was_up && required_ && down.why.code() == absl::StatusCode::kFailedPrecondition) {
+        verdict_ = down.why;
+      }
+    }
+    LogWarn(was_up ? "link down" : "link refused", {{"peer", down.peer.worker},
+                                                    {"why", down.why.ToString()},
+                                                    {"declared_dead", down.declared_dead}});
+  }
+  void SetVerdict(const absl::Status& why) {
+    MutexLock lock(&mutex_);
+    verdict_ = why;
+  }
+
+  const bool required_;
+  mutable Mutex mutex_;
+  absl::Status verdict_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<WorkerRef, kv::PeerUp> links_ ABSL_GUARDED_BY(mutex_);
+};
+
+class WatchedOwner final : public kv::OwnerTransport {
+ public:
+  WatchedOwner(kv::OwnerTransport* transport, TransportWatch* watch)
+      : transport_(transport), watch_(watch) {}
+  void Grant(const kv::Ticket& ticket) override { transport_->Grant(ticket); }
+  void Revoke(Generation generation) override { transport_->Revoke(generation); }
+  void Poll(std::vector<kv::TransportEvent>& events) override {
+    const size_t before = events.size();
+    transport_->Poll(events);
+    watch_->See(events, before);
+  }
+
+ private:
+  kv::OwnerTransport* const transport_;
+  TransportWatch* const watch_;
+};
+
+class WatchedWriter final : public kv::WriterTransport {
+ public:
+  WatchedWriter(kv::WriterTransport* transport, TransportWatch* watch)
+      : transport_(transport), watch_(watch) {}
+  void Accept(const kv::Ticket& ticket) override { transport_->Accept(ticket); }
+  void Write(kv::WriteId id, kv::GrantKey key, uint32_t layer,
+             absl::Span<const kv::WritePiece> pieces) override {
+    transport_->Write(id, key, layer, pieces);
+  }
+  void SendCommit(const kv::Commit& commit) override { transport_->SendCommit(commit); }
+  void Abandon(kv::GrantKey key, const absl::Status& why) override {
+    transport_->Abandon(key, why);
+  }
+  void Poll(std::vector<kv::TransportEvent>& events) override {
+    const size_t before = events.size();
+    transport_->Poll(events);
+    watch_->See(events, before);
+  }
+
+ private:
+  kv::WriterTransport* const transport_;
+  TransportWatch* const watch_;
+};
+
+}  // namespace baton::server

@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "server/worker_role.h"
+
+#include <grpcpp/impl/codegen/service_type.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "engine/forward.h"
+#include "engine/gguf.h"
+#include "engine/model_loader.h"
+#include "server/probes.h"
+
+namespace baton::server {
+namespace {
+
+// Part of the numeric class (K8): raise it when a kernel's result changes.
+constexpr int kKernelVersion = 1;
+constexpr absl::Duration kWedged = absl::Seconds(10);
+
+engine::KvType KvTypeOf(const std::string& name) {
+  if (name == "f32") return engine::KvType::kF32;
+  return name == "bf16" ? engine::KvType::kBf16 : engine::KvType::kF16;
+}
+
+engine::Isa IsaOf(const std::string& name) {
+  if (name == "avx2") return engine::Isa::kAvx2;
+  return name == "avx512" ? engine::Isa::kAvx512 : engine::Isa::kAuto;
+}
+
+kv::TransportChoice ChoiceOf(config::TransportChoice choice) {
+  if (choice == config::TransportChoice::kShm) return kv::TransportChoice::kShm;
+  return choice == config::TransportChoice::kTcp ? kv::TransportChoice::kTcp
+                                                 : kv::TransportChoice::kAuto;
+}
+
+uint64_t FingerprintNumber(const std::string& hex) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < hex.size() && i < 16; ++i) {
+    const char c = hex[i];
+    number = number << 4 | static_cast<uint64_t>(c <= '9' ? c - '0' : c - 'a' + 10);
+  }
+  return number;
+}
+
+// A line on stderr that is drawn over while it grows; only for people.
+void ShowProgress(const std::string& name, double part) {
+  static const bool terminal = isatty(STDERR_FILENO) == 1;
+  static int last = -1;
+  const int percent = static_cast<int>(part * 100);
+  if (!terminal || percent == last) return;
+  last = percent;
+  std::fprintf(stderr, "\r%s: loading %d %%%s", name.c_str(), percent, percent == 100 ? "\n" : "");
+}
+
+}  // namespace
+
+MetricFamily OneSeries(std::string name, std::string help, MetricKind kind, double value,
+                       MetricLabels labels) {
+  return {std::move(name), std::move(help), kind, {{std::move(labels), value}}};
+}
+
+std::vector<MetricFamily> BlockFamilies(const engine::BlockCounts& blocks,
+                                        const engine::KvLayout& layout) {
+  static constexpr std::array<const char*, 5> kStates = {"free", "used", "cached", "reserved",
+                                                         "quarantined"};
+  const std::array<uint32_t, 5> values = {blocks.free, blocks.used, blocks.cached, blocks.reserved,
+                                          blocks.quarantined};
+  static constexpr std::array<const char*, 3> kTypes = {"f32", "f16", "bf16"};
+  return {ByName("baton_kv_blocks", "Blocks of the KV pool, each in one state.", MetricKind::kGauge,
+                 "state", kStates, values),
+          OneSeries("baton_kv_config_info", "How the KV pool is made; the value is 1.",
+                    MetricKind::kGauge, 1,
+                    {{"block_size", absl::StrCat(kBlockTokens)},
+                     {"num_blocks", absl::StrCat(layout.blocks)},
+                     {"dtype", kTypes[static_cast<size_t>(layout.type)]},
+                     {"layout", "gqa"}})};
+}
+
+WorkerParts::WorkerParts(const RoleOptions& options, const config::Worker& configured, Role kind)
+    : config(options.config),
+      worker(configured),
+      role(kind),
+      self{configured.name, options.incarnation},
+      seed(options.seed),
+      metrics(MakeMetrics(kind == Role::kPrefill ? "prefill" : "decode", config.model.name)),
+      loop(&clock),
+      watch(config.kv_transfer.require_rdma ||
+            config.kv_transfer.min_bandwidth_bytes_per_second > 0),
+      desk(loop.bell(), ConvertLimits()) {}
+
+WorkerParts::~WorkerParts() { Stop(); }
+
+absl::Status WorkerParts::ListenAdmin() {
+  Probes probes;
+  probes.live = [this] { return !serving || clock.Now() - loop.last_turn() < kWedged; };
+  probes.ready = [this] { return serving && !draining; };
+  probes.detail = [this] { return Detail(); };
+  probes.metrics = metrics.get();
+  HttpServer::Options options;
+  options.host = worker.admin.host;
+  options.port = worker.admin.port;
+  ASSIGN_OR_RETURN(admin_, HttpServer::Start(options, AdminHandler(std::move(probes))));
+  return absl::OkStatus();
+}
+
+absl::Status WorkerParts::Make() {
+  RETURN_IF_ERROR(ListenAdmin());
+  ASSIGN_OR_RETURN(const engine::Gguf file, engine::Gguf::Open(config.model.path));
+  ASSIGN_OR_RETURN(const engine::ModelWeights weights, engine::LoadModel(file));
+  engine::ForwardOptions options;
+  options.threads = worker.threads;
+  options.isa = IsaOf(config.engine.isa);
+  options.progress = [this](double part) { ShowProgress(self.worker, part); };
+  const absl::Time started = clock.Now();
+  ASSIGN_OR_RETURN(std::unique_ptr<engine::Forward> forward,
+                   engine::Forward::Create(weights, options));
+  model_fingerprint = FingerprintNumber(engine::ModelFingerprint(file));
+  LogInfo("model loaded", {{"path", config.model.path},
+                           {"architecture", weights.spec.architecture},
+                           {"isa", forward->isa_name()},
+                           {"weight_bytes", forward->weight_bytes()},
+                           {"load_ms", absl::ToDoubleMilliseconds(clock.Now() - started)}});
+  RETURN_IF_ERROR(MakeTransport(weights.spec, forward->isa_name()));
+  std::vector<TokenId> holes = engine::VocabularyHoles(file, weights.spec.vocab);
+  engine = std::make_unique<engine::CpuEngine>(std::move(forward),
+                                               engine::KvPool{transport->PoolBase(), layout},
+                                               std::move(holes), loop.bell());
+  return DummyStep();
+}
+
+absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std::string& isa) {
+  layout.layers = spec.layers;
+  layout.kv_heads = spec.kv_heads;
+  layout.head_dim = spec.head_dim;
+  layout.type = KvTypeOf(config.engine.kv_type);
+  const uint64_t bytes_per_block = layout.block_bytes() * layout.layers;
+  layout.blocks = static_cast<uint32_t>(
+      std::min<uint64_t>(worker.kv_memory_bytes / bytes_per_block, UINT32_MAX));
+  if (layout.blocks < 8) {
+    return absl::InvalidArgumentError(absl::StrCat("kv_memory of ", self.worker, " holds ",
+                                                   layout.blocks, " blocks of ", bytes_per_block,
+                                                   " bytes; at least 8 are needed"));
+  }
+  kv::UcxTransportOptions options;
+  options.self = self;
+  options.role = role;
+  options.listen = worker.transfer.text();
+  if (role == Role::kPrefill) {
+    for (const config::Worker& peer : config.workers.decode) {
+      options.peers.push_back({peer.name, peer.advertise_transfer.value_or(peer.transfer).text()});
+    }
+  }
+  options.layout = {kv::LayoutKind::kGqa,
+                    layout.layers,
+                    layout.kv_heads,
+                    layout.head_dim,
+                    kBlockTokens,
+                    static_cast<uint8_t>(layout.type),
+                    engine::KvTypeBytes(layout.type),
+                    layout.blocks};
+  options.model_fingerprint = model_fingerprint;
+  options.numeric_class =
+      absl::StrCat("cpu/", isa, "/", kKernelVersion, "/", config.engine.kv_type);
+  options.choice = ChoiceOf(config.kv_transfer.transport);
+  options.devices = config.kv_transfer.devices;
+  options.require_rdma = config.kv_transfer.require_rdma;
+  options.min_bandwidth = static_cast<double>(config.kv_transfer.min_bandwidth_bytes_per_second);
+  options.allow_mixed_numerics = config.kv_transfer.allow_mixed_numerics;
+  options.seed = seed;
+  options.bell = loop.bell();
+  options.ticks = loop.turns();
+  ASSIGN_OR_RETURN(transport, kv::UcxTransport::Create(options));
+  return absl::OkStatus();
+}
+
+// Proves that the engine computes before anyone relies on it, and warms its memory.
+absl::Status WorkerParts::DummyStep() {
+  engine::Step step;
+  step.id = 0;  // workers count from 1
+  engine::Slice slice;
+  slice.tokens.assign(4, 0);
+  slice.block_table = {0};
+  step.slices.push_back(std::move(slice));
+  engine->Submit(std::move(step));
+  std::vector<engine::Event> events;
+  while (true) {
+    engine->Poll(events);
+    for (const engine::Event& event : events) {
+      if (const auto* done = std::get_if<engine::StepDone>(&event)) return done->status;
+    }
+    events.clear();
+    loop.bell()->Wait(absl::Seconds(1));
+  }
+}
+
+absl::Status WorkerParts::Serve() {
+  service_ = MakeWorkerService(&desk);
+  ASSIGN_OR_RETURN(grpc, GrpcServer::Start(worker.listen.text(), {service_.get()}));
+  serving = true;
+  grpc->SetReady(true);
+  return absl::OkStatus();
+}
+
+void WorkerParts::Stop() {
+  loop.Stop();
+  desk.Abort();
+  if (grpc != nullptr) grpc->Stop(absl::Milliseconds(200));
+  if (admin_ != nullptr) admin_->Stop();
+}
+
+std::string WorkerParts::Detail() const {
+  return absl::StrFormat("{\"draining\":%s,\"links\":%d}", draining ? "true" : "false",
+                         watch.links().size());
+}
+
+std::vector<MetricFamily> WorkerParts::TransportFamilies() const {
+  MetricFamily info{
+      "baton_transport_info", "Links that are up; the value is 1.", MetricKind::kGauge, {}};
+  MetricFamily bandwidth{
+      "baton_link_bandwidth_bytes_per_second", "Measured at connection.", MetricKind::kGauge, {}};
+  MetricFamily latency{
+      "baton_link_latency_seconds", "Measured at connection.", MetricKind::kGauge, {}};
+  for (const kv::PeerUp& link : watch.links()) {
+    const MetricLabels labels = {{"peer", link.peer.worker}, {"transport", link.link.transport}};
+    MetricLabels with_path = labels;
+    with_path.emplace_back("data_path", std::string(1, link.link.data_path));
+    with_path.emplace_back("mixed_numerics", link.link.mixed_numerics ? "true" : "false");
+    info.samples.push_back({std::move(with_path), 1});
+    bandwidth.samples.push_back({labels, link.link.bandwidth_bytes_per_second});
+    latency.samples.push_back({labels, absl::ToDoubleSeconds(link.link.latency)});
+  }
+  return {std::move(info), std::move(bandwidth), std::move(latency)};
+}
+
+}  // namespace baton::server
