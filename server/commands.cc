@@ -18,6 +18,12 @@ void Append(std::vector<Command>& all, std::vector<Command> more) {
 std::vector<Command> AllCommands() {
   std::vector<Command> all;
   // One line per cmd_*.cc file.
+#ifdef BATON_UCX
+  Append(all, UpCommands());
+  Append(all, ServeCommands());
+#endif
+  Append(all, GenerateCommands());
+  Append(all, DoctorCommands());
   Append(all, EngineCommands());
   Append(all, BenchEngineCommands());
 #ifdef BATON_UCX
