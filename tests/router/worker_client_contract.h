@@ -238,7 +238,12 @@ inline void ContractMessages(ContractRun& run) {
     for (uint32_t i = 0; i < 3000; ++i) REQUIRE(std::get<Token>(*said[i]).index == i);
   }
   SECTION("a later message follows the one that opened the stream") {
-    StreamId stream = run.fixture->client().Open(WorkerIndex(0), Reserve{.colocate_below = 1});
+    StreamId stream = run.fixture->client().Open(
+        WorkerIndex(0), Reserve{.attempt = {{run.fixture->self(), 5}, 2},
+                                .sequence = ContractSequence(),
+                                .remaining = absl::Seconds(1),
+                                .writer = {},
+                                .colocate_below = 1});
     run.fixture->client().Send(stream, Revoke{});
     run.fixture->client().Close(stream);
     REQUIRE(run.Until([&] { return run.inputs[0].size() >= 3; }));
