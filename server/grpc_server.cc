@@ -3,21 +3,27 @@
 
 #include "server/grpc_server.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 
 namespace baton::server {
 namespace {
 
 constexpr int kMessageBytes = 64 << 20;
 
+// gRPC's own complaints (a port in use, a peer that hung up) are told by statuses.
+void LogGrpc(gpr_log_func_args* record) { LogDebug("grpc", {{"message", record->message}}); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const std::string& address, const std::vector<grpc::Service*>& services) {
+  gpr_set_log_function(&LogGrpc);
   // Both are process-wide switches of gRPC that its builders read.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -50,6 +56,8 @@ GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, int port)
 GrpcServer::~GrpcServer() { Stop(absl::ZeroDuration()); }
 
 void GrpcServer::SetReady(bool ready) {
+  if (ready_ == ready) return;
+  ready_ = ready;
   grpc::HealthCheckServiceInterface* health = server_->GetHealthCheckService();
   health->SetServingStatus("", ready);
   health->SetServingStatus("readiness", ready);

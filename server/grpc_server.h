@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ class GrpcServer {
   GrpcServer(std::unique_ptr<grpc::Server> server, int port);
   const std::unique_ptr<grpc::Server> server_;
   const int port_;
+  std::optional<bool> ready_;
 };
 
 }  // namespace baton::server

@@ -39,6 +39,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -115,19 +117,26 @@ class AttemptCall final : public grpc::ClientBidiReactor<pb::ToWorker, pb::FromW
 
   void Send(const ToWorker& message) {
     MutexLock lock(&mutex_);
-    if (over_) return;
+    if (over_ || closing_) return;
     outgoing_.emplace_back();
     ToProto(message, &outgoing_.back());
     WriteLocked();
   }
 
-  void Cancel() {
+  // Ends our side behind what was sent before; the worker takes that for a cancel.
+  void Close() {
     {
       MutexLock lock(&mutex_);
       silent_ = true;
+      closing_ = true;
+      WriteLocked();
     }
-    context_.TryCancel();
     ReadOn();
+  }
+  // For the end of the process: waits for nobody.
+  void Cancel() {
+    Close();
+    context_.TryCancel();
   }
 
   // Takes up reading again if the inbox was full.
@@ -192,9 +201,13 @@ class AttemptCall final : public grpc::ClientBidiReactor<pb::ToWorker, pb::FromW
     return FromGrpc(status);
   }
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (writing_ || over_ || outgoing_.empty()) return;
-    writing_ = true;
-    StartWrite(&outgoing_.front());
+    if (writing_ || over_) return;
+    if (!outgoing_.empty()) {
+      writing_ = true;
+      StartWrite(&outgoing_.front());
+    } else if (closing_ && !std::exchange(writes_done_, true)) {
+      StartWritesDone();
+    }
   }
 
   const StreamId id_;
@@ -208,6 +221,8 @@ class AttemptCall final : public grpc::ClientBidiReactor<pb::ToWorker, pb::FromW
   bool over_ ABSL_GUARDED_BY(mutex_) = false;    // reading ended
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;  // no further events
   bool parked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writes_done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status broken_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -327,7 +342,7 @@ class GrpcWorkerClient::Impl {
   void Close(StreamId stream) {
     const auto found = calls_.find(stream);
     if (found == calls_.end()) return;
-    found->second->Cancel();
+    found->second->Close();
     calls_.erase(found);
   }
 

@@ -144,6 +144,7 @@ void HttpConnection::Dispatch() {
   request.body = std::move(message.body());
   request.received = RealClock().Now();
   state_ = State::kAnswering;
+  ++shared_->answering;
   timer_.cancel();
   exchange_ = std::make_shared<HttpExchangeImpl>(shared_from_this(), shared_, std::move(request),
                                                  message.keep_alive(), message.version() >= 11);
@@ -193,7 +194,7 @@ void HttpConnection::OnWritten(const error_code& error) {
 }
 
 void HttpConnection::AfterAnswer() {
-  exchange_.reset();
+  if (std::exchange(exchange_, nullptr) != nullptr) --shared_->answering;
   if (keep_) {
     NextRequest();
     return;
@@ -232,8 +233,9 @@ void HttpConnection::Close() {
   error_code ignored;
   socket_.close(ignored);
   timer_.cancel();
-  if (exchange_ != nullptr) {
-    std::exchange(exchange_, nullptr)->Gone();
+  if (const auto exchange = std::exchange(exchange_, nullptr)) {
+    --shared_->answering;
+    exchange->Gone();
   }
 }
 

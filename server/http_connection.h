@@ -33,6 +33,7 @@ struct HttpShared {
   HttpLimits limits;
   std::atomic<bool> draining{false};
   std::atomic<size_t> connections{0};
+  std::atomic<size_t> answering{0};  // connections whose answer is not yet out
 };
 
 class HttpExchangeImpl;

@@ -106,6 +106,11 @@ HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) 
 HttpServer::~HttpServer() { Stop(); }
 
 void HttpServer::Stop() {
+  if (state_->threads.empty()) return;
+  Drain();
+  for (int i = 0; i < 200 && state_->shared.answering > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
   state_->context.stop();
   for (std::thread& thread : state_->threads) thread.join();
   state_->threads.clear();

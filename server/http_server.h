@@ -95,7 +95,8 @@ class HttpServer {
   uint16_t port() const;
   // No new connections; answers from here on say Connection: close.
   void Drain();
-  // Ends its threads: no handler runs any more and nothing more is written.  Exchanges may
+  // No new connections; answers that are on their way get a second to leave; then ends its
+  // threads: no handler runs any more and nothing more is written.  Exchanges may
   // outlive this, but not the server.
   void Stop();
   size_t connections() const;

@@ -23,7 +23,8 @@ class RoleLoop {
   // One moment of the role; returns when to call it again at the latest.
   using Turn = std::function<absl::Time(absl::Time now)>;
 
-  explicit RoleLoop(const Clock* clock) : clock_(clock) {}
+  explicit RoleLoop(const Clock* clock)
+      : clock_(clock), last_turn_ns_(absl::ToUnixNanos(clock->Now())) {}
   ~RoleLoop() { Stop(); }
   RoleLoop(const RoleLoop&) = delete;
   RoleLoop& operator=(const RoleLoop&) = delete;
@@ -62,7 +63,7 @@ class RoleLoop {
   const Clock* const clock_;
   Bell bell_;
   std::atomic<uint64_t> turns_{0};
-  std::atomic<int64_t> last_turn_ns_{0};
+  std::atomic<int64_t> last_turn_ns_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

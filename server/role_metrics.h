@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Baton developers
 // SPDX-License-Identifier: Apache-2.0
 
-// The names of Baton's metrics (docs/operations.md), made once for each role.
+// The names of Baton's metrics, made once for each role.
 //
 // Every series with known label values exists from the start.  What the front end measures on
 // its own clock are histograms that its delivery thread fills; everything else is computed at

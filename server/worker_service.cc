@@ -54,16 +54,10 @@ class AttemptStream final : public grpc::ServerBidiReactor<pb::ToWorker, pb::Fro
     }
     absl::StatusOr<ToWorker> message = FromProto(incoming_, desk_->limits());
     if (!message.ok()) return Close(message.status());
-    const bool revoke = std::holds_alternative<Revoke>(*message);
-    if (opened_ != revoke) {
-      return Close(absl::InvalidArgumentError(opened_ ? "an attempt is opened once"
-                                                      : "Revoke cannot open an attempt"));
-    }
     if (desk_->aborted()) return Close(absl::UnavailableError("the worker stops"));
-    const bool taken = opened_ ? desk_->Post(StreamMessage{id_, *std::move(message)})
-                               : desk_->Post(StreamOpened{id_, *std::move(message)});
-    if (!taken) return Close(absl::ResourceExhaustedError("the worker's mailbox is full"));
-    opened_ = true;
+    if (!PostInput(*std::move(message))) {
+      return Close(absl::ResourceExhaustedError("the worker's mailbox is full"));
+    }
     StartRead(&incoming_);
   }
 
@@ -82,6 +76,14 @@ class AttemptStream final : public grpc::ServerBidiReactor<pb::ToWorker, pb::Fro
   }
 
  private:
+  // Together with opened_, so that a closing is never told before its opening.
+  bool PostInput(ToWorker message) {
+    MutexLock lock(&mutex_);
+    if (finished_) return true;
+    if (opened_) return desk_->Post(StreamMessage{id_, std::move(message)});
+    opened_ = desk_->Post(StreamOpened{id_, std::move(message)});
+    return opened_;
+  }
   void Close(const absl::Status& why) {
     MutexLock lock(&mutex_);
     if (finished_) return;
@@ -105,8 +107,8 @@ class AttemptStream final : public grpc::ServerBidiReactor<pb::ToWorker, pb::Fro
   WorkerDesk* const desk_;
   const StreamId id_;
   pb::ToWorker incoming_;  // the reading reactions'
-  std::atomic<bool> opened_{false};
   Mutex mutex_;
+  bool opened_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<pb::FromWorker> outgoing_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool last_queued_ ABSL_GUARDED_BY(mutex_) = false;
