@@ -169,8 +169,8 @@ def a_restarted_role_is_told_by_up_and_serves_again():
         while cluster.pid("prefill-0") == before:
             assert time.monotonic() < end, "prefill-0 was not restarted"
             time.sleep(0.1)
-        while True:
-            answer = cluster.generate(words(600, 3), raw=True, max_tokens=4, temperature=0)
+        for seed in range(3, 1000):  # each another prompt: decode remembers those it ran itself
+            answer = cluster.generate(words(600, seed), raw=True, max_tokens=4, temperature=0)
             if answer["path"] == "disaggregated":
                 break
             assert time.monotonic() < end, answer

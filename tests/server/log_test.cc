@@ -42,7 +42,7 @@ TEST_CASE("UTF-8 is judged strictly", "[log]") {
 }
 
 TEST_CASE("a scrape shows handles, and families that a source computes", "[metrics]") {
-  Metrics metrics({{"role", "decode"}});
+  Metrics metrics(MetricLabels{{"role", "decode"}});
   Counter counter = metrics.AddCounter("baton_things_total", "Things.", {{"kind", "a"}});
   metrics.AddCounter("baton_things_total", "Things.", {{"kind", "b"}});
   const double bounds[] = {0.1, 1};

@@ -81,7 +81,10 @@ class Remembering final : public HttpExchange {
 };
 
 struct Edge {
-  Edge() : tokenizer(*text::Tokenizer::Create(text::TinyData())), metrics({}), counted(&metrics) {}
+  Edge()
+      : tokenizer(*text::Tokenizer::Create(text::TinyData())),
+        metrics(MetricLabels()),
+        counted(&metrics) {}
 
   std::shared_ptr<OpenAiAnswer> Begin(OpenAiAnswer::Setup setup, size_t choices = 1,
                                       std::vector<std::string> stops = {}) {
