@@ -240,6 +240,29 @@ TEST_CASE("K2: a grant made while the link was down is still fenced like any oth
   CHECK(owner.IsQuiet(1));
 }
 
+TEST_CASE("K2: a grant made while the next link is coming up is fenced as that link needs it") {
+  // The last link was of path B; the one that comes up is of path A, and may bring the ticket.
+  Owner owner;
+  owner.Up(kLink1, Writer(), 'B');
+  owner.Lose(kLink1);
+  owner.Hi(kLink2, Writer());
+  owner.core.Grant(MakeTicket(kOwner, 1, kWriter));
+  owner.core.Revoke(Generation(1));
+  CHECK(!owner.IsQuiet(1));
+  CHECK(owner.io.Sent<RevokeFrame>(kLink2).size() == 1);
+  owner.Frame(kLink2, QuietFrame{Generation(1)});
+  CHECK(owner.IsQuiet(1));
+}
+
+TEST_CASE("K2: a grant made after the last path B link was lost needs no fence") {
+  Owner owner;
+  owner.Up(kLink1, Writer(), 'B');
+  owner.Lose(kLink1);
+  owner.core.Grant(MakeTicket(kOwner, 1, kWriter));
+  owner.core.Revoke(Generation(1));
+  CHECK(owner.IsQuiet(1));
+}
+
 TEST_CASE("K3: a Commit that names other bytes than the grant's is refused") {
   Owner owner;
   owner.Up(kLink1, Writer());

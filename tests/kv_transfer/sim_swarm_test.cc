@@ -96,6 +96,7 @@ class Swarm {
     SimNetOptions net;
     net.late_chance = random.Unit() * 0.2;
     net.late_max = absl::Milliseconds(random.Between(1, 1500));
+    net.exit_max = absl::Milliseconds(random.Between(1, 800));  // a dying process still copies
     return net;
   }
 
@@ -136,6 +137,7 @@ class Swarm {
     for (WriterLoop& writer : writers_) {
       if (writer.index == process) writer = WriterLoop{.index = process};
     }
+    if (random_.Chance(0.5)) fabric_.Restart(process);
   }
   void Mend(SimFabric::Index process) {
     if (!fabric_.alive(process)) fabric_.Restart(process);
