@@ -78,7 +78,7 @@ void Dispatcher::Impl::Open(Request& request, const Placement& placement) {
 
 void Dispatcher::Impl::OnReserved(Request& request, Reserved& reserved) {
   if (request.phase != Phase::kReserving) {
-    ++late_messages_;
+    FailProtocol(request, "decode reserved twice");
     return;
   }
   request.stages.Reserved(now_);
@@ -103,7 +103,7 @@ void Dispatcher::Impl::StartPrefill(Request& request, std::vector<uint8_t> ticke
   Attempt& attempt = request.attempt;
   if (!attempt.writer) {
     SetPhase(request, Phase::kComputing);
-    Fail(request, {Blame::kDecode, absl::InternalError("a ticket that nobody asked for")});
+    FailProtocol(request, "decode sent a ticket that nobody asked for");
     return;
   }
   request.was_pushed = true;
@@ -146,7 +146,7 @@ void Dispatcher::Impl::FromDecode(Request& request, FromWorker& message) {
     OnSettled(request, settled->committed);
   } else if (std::get_if<Finished>(&message) != nullptr) {
     // Every complete answer ended with its last id (rule 10): something is missing.
-    Fail(request, {Blame::kDecode, absl::UnavailableError("decode finished too early")});
+    FailProtocol(request, "decode finished too early");
   } else if (const auto* ended = std::get_if<Ended>(&message)) {
     OnDecodeEnded(request, *ended);
   }
@@ -165,18 +165,18 @@ void Dispatcher::Impl::FromPrefill(Request& request, FromWorker& message) {
     Arm(request);
   } else if (const auto* ended = std::get_if<Ended>(&message)) {
     WriterFailed(request, ClassifyPrefillEnded(ended->why, ended->preempted));
-  } else {
-    ++late_messages_;
+  } else if (std::get_if<Finished>(&message) == nullptr) {
+    ++protocol_errors_;
   }
 }
 
 void Dispatcher::Impl::OnToken(Request& request, Token& token) {
   if (request.phase == Phase::kReserving || token.index > request.next_index()) {
-    Fail(request, {Blame::kDecode, absl::UnavailableError("decode skipped an output")});
+    FailProtocol(request, "decode skipped an output");
     return;
   }
   if (token.index < request.next_index()) {  // K10: each index once
-    ++late_messages_;
+    ++protocol_errors_;
     return;
   }
   if (token.index == 0) {
@@ -208,7 +208,7 @@ void Dispatcher::Impl::OnToken(Request& request, Token& token) {
 
 void Dispatcher::Impl::OnSettled(Request& request, bool committed) {
   if (request.phase != Phase::kSettling) {  // a token came first and said as much
-    if (request.phase != Phase::kDecoding || !committed) ++late_messages_;
+    if (request.phase != Phase::kDecoding || !committed) ++protocol_errors_;
     return;
   }
   if (committed) {
@@ -274,6 +274,11 @@ void Dispatcher::Impl::Fail(Request& request, const Failure& failure) {
     return;
   }
   request.hashes = LeadingBlockHashes(request.sequence);
+}
+
+void Dispatcher::Impl::FailProtocol(Request& request, const char* what) {
+  ++protocol_errors_;
+  Fail(request, {Blame::kDecode, absl::UnavailableError(what)});
 }
 
 void Dispatcher::Impl::End(Request& request, Outcome outcome, const absl::Status& status) {

@@ -299,6 +299,7 @@ Snapshot Dispatcher::Impl::snapshot() const {
   snapshot.attempts = attempt_results_;
   snapshot.resumes = resumes_;
   snapshot.late_messages = late_messages_;
+  snapshot.protocol_errors = protocol_errors_;
   snapshot.ready = !draining_ && peers_.capacity().any_usable;
   return snapshot;
 }

@@ -78,8 +78,9 @@ struct Snapshot {
   std::array<uint64_t, kAttemptResults> attempts{};
   uint64_t resumes = 0;
   uint64_t reconnects = 0;
-  uint64_t late_messages = 0;  // of attempts that are not current, or out of order (K4, K10)
-  bool ready = false;          // some decode worker takes work
+  uint64_t late_messages = 0;    // of attempts that are not current (K4)
+  uint64_t protocol_errors = 0;  // of the current one, but not what it may say (K10)
+  bool ready = false;            // some decode worker takes work
 };
 
 class Dispatcher {

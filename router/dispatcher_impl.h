@@ -121,6 +121,7 @@ class Dispatcher::Impl {
   void OnDecodeEnded(Request& request, const Ended& ended);
   void WriterFailed(Request& request, Failure failure);
   void Fail(Request& request, const Failure& failure);  // the attempt is settled
+  void FailProtocol(Request& request, const char* what);
   void End(Request& request, Outcome outcome, const absl::Status& status);
   void SetPath(Request& request, Path path);
   // Streams, load and waiting counts of the current attempt, given back.
@@ -155,6 +156,7 @@ class Dispatcher::Impl {
   std::array<uint64_t, kAttemptResults> attempt_results_{};
   uint64_t resumes_ = 0;
   uint64_t late_messages_ = 0;
+  uint64_t protocol_errors_ = 0;
 };
 
 }  // namespace baton::router

@@ -11,6 +11,7 @@ void BlockChecker::Granted(const kv::Ticket& ticket) {
   const Generation generation = ticket.key.generation;
   if (generation <= last_) log_.Violation(who_, " K1: generation used twice");
   last_ = generation;
+  if (dead_.contains(ticket.writer)) log_.Violation(who_, " K7: a ticket for a dead writer");
   for (const BlockIndex block : ticket.blocks) {
     const auto [it, fresh] = under_.try_emplace(block, generation);
     if (!fresh) {
@@ -28,6 +29,12 @@ void BlockChecker::Revoked(Generation generation) {
     return;
   }
   it->second.revoked = true;
+}
+
+void BlockChecker::PeerUp(const WorkerRef& writer) {
+  if (dead_.contains(writer.incarnation)) {
+    log_.Violation(who_, " K7: a link to ", writer.worker, ", which was declared dead");
+  }
 }
 
 void BlockChecker::Committed(Generation generation) { Drop(generation, false); }
@@ -94,8 +101,10 @@ void CheckedOwner::Poll(std::vector<kv::TransportEvent>& events) {
       log_.Add(who_, "writer of generation ", failed->generation.value(), " failed");
     } else if (const auto* up = std::get_if<kv::PeerUp>(&events[i])) {
       log_.Add(who_, "link to ", up->peer.worker, " up");
+      checker_.PeerUp(up->peer);
     } else if (const auto* down = std::get_if<kv::PeerDown>(&events[i])) {
       log_.Add(who_, "link to ", down->peer.worker, down->declared_dead ? " dead" : " down");
+      if (down->declared_dead) checker_.PeerDead(down->peer.incarnation);
     }
   }
 }

@@ -7,7 +7,8 @@
 //   K1  a block is under one ticket at a time; nobody writes a block that another slice of the
 //       step reads beyond what is immutable;
 //   K2  a block under an open or quarantined ticket is in no step, and in no later ticket;
-//   K3  a step reads no block whose Commit has not arrived.
+//   K3  a step reads no block whose Commit has not arrived;
+//   K7  no ticket for a writer that was declared dead, and no link to it.
 // The decorators forward everything.  Thread: one.
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "engine/engine.h"
 #include "kv_transfer/transport.h"
 #include "sim/event_log.h"
@@ -31,6 +33,8 @@ class BlockChecker {
   void Committed(Generation generation);
   void Quiet(Generation generation);
   void Stepped(const engine::Step& step);
+  void PeerDead(Incarnation writer) { dead_.insert(writer); }
+  void PeerUp(const WorkerRef& writer);
 
   size_t open() const { return grants_.size(); }  // granted or quarantined
 
@@ -45,6 +49,7 @@ class BlockChecker {
   EventLog& log_;
   absl::btree_map<Generation, Grant> grants_;
   absl::btree_map<BlockIndex, Generation> under_;  // blocks that a peer may write
+  absl::btree_set<Incarnation> dead_;              // writers
   Generation last_;
 };
 

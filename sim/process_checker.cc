@@ -32,6 +32,7 @@ void CheckBounds(const FrontendProcess& frontend, const router::Dispatcher::Opti
                  EventLog& log) {
   if (!frontend.alive()) return;
   const router::Snapshot snapshot = frontend.snapshot();
+  if (snapshot.protocol_errors > 0) log.Violation("K10: a worker says what it may not say");
   uint64_t failed = 0;  // requests that wait again were admitted once
   for (size_t i = 1; i < router::kAttemptResults; ++i) failed += snapshot.attempts[i];
   if (snapshot.waiting[0] > options.queue_requests + failed) {

@@ -3,6 +3,7 @@
 
 // Invariants of a worker's numbers that hold at every moment, and what is left when all is over.
 //
+//   K10 workers say to the front ends what they may say, and nothing twice;
 //   K5  queues within their bounds; tickets and quarantine within half the pool;
 //   K9  after the last end: no block used, reserved or quarantined, no attempt, no stream.
 #pragma once

@@ -49,6 +49,17 @@ void CallNet::Cut(StreamKey key, CallLane<Message>& lane) {
   queue_.At(arrival, [this, key] { Pump(key); });
 }
 
+template <typename Message>
+void CallNet::Respace(StreamKey key, CallLane<Message>& lane) {
+  absl::Time arrival = queue_.Now();
+  for (auto& [at, message] : lane.pending) {
+    arrival = std::max(at, arrival + options_.release_max * random_.Unit());
+    at = arrival;
+    queue_.At(arrival, [this, key] { Pump(key); });
+  }
+  lane.last = std::max(lane.last, arrival);
+}
+
 void CallNet::Pump(StreamKey key) {
   PumpForward(key);
   PumpBackward(key);
@@ -240,8 +251,12 @@ void CallNet::Break(SimWorkerClient& client, WorkerIndex index) {
 
 void CallNet::SetHeld(SimWorkerClient& client, WorkerIndex index, bool held) {
   const WayKey key{client.number_, index.value()};
-  ways_[key].held = held;
-  if (!held) PumpWay(key);
+  if (!std::exchange(ways_[key].held, held) || held) return;
+  for (auto& [stream_key, stream] : streams_) {
+    if (stream.way != key) continue;
+    Respace(stream_key, stream.forward);
+    Respace(stream_key, stream.backward);
+  }
 }
 
 void CallNet::SetStopped(SimWorkerClient& client, bool stopped) {

@@ -36,6 +36,7 @@ struct CallOptions {
   absl::Duration delay_min = absl::Microseconds(50);
   absl::Duration delay_max = absl::Microseconds(500);
   absl::Duration loss_noticed = absl::Milliseconds(1);  // a broken connection, by either end
+  absl::Duration release_max = absl::Milliseconds(30);  // between messages of a way held before
 };
 
 // What travels on a stream; the last thing that a reader hears is its end.
@@ -123,6 +124,9 @@ class CallNet {
   template <typename Message>
   void Cut(StreamKey key, CallLane<Message>& lane);
   void CutWay(const WayKey& key, bool client_hears, bool worker_hears);
+  // What was held arrives piece by piece, as after a partition.
+  template <typename Message>
+  void Respace(StreamKey key, CallLane<Message>& lane);
   void Pump(StreamKey key);
   void PumpWay(const WayKey& key);
   void PumpForward(StreamKey key);

@@ -359,7 +359,7 @@ TEST_CASE("only the next index of the current attempt is accepted", "[router]") 
   h.SayToken(0, 0);
   h.SayToken(0, 0);
   CHECK(h.indices(client) == std::vector<uint32_t>{0});
-  CHECK(h.dispatcher->snapshot().late_messages == 1);
+  CHECK(h.dispatcher->snapshot().protocol_errors == 1);
   h.SayToken(0, 2);  // index 1 is missing: whatever this is, it is not the answer
   CHECK(h.indices(client) == std::vector<uint32_t>{0});
   CHECK(h.call(0).closed);
