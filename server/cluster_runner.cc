@@ -167,7 +167,11 @@ bool ClusterRunner::LinksUp() {
   HttpGet(frontend.admin.host, frontend.admin.port, "/ready", &body);
   const auto answer = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
   if (!answer.is_object() || !answer.contains("detail")) return false;
-  const auto& links = answer["detail"].value("links", nlohmann::json(0));
+  const auto workers = answer["detail"].value("workers", nlohmann::json::object());
+  for (const auto& [name, state] : workers.items()) {
+    if (state != "ready") return false;
+  }
+  const auto links = answer["detail"].value("links", nlohmann::json(0));
   return links.is_number_unsigned() && links.get<size_t>() >= wanted;
 }
 
