@@ -29,7 +29,8 @@ function(baton_library name)
   endif()
 endfunction()
 
-# baton_test(NAME SOURCES … DEPS … [LABELS …]): one Catch2 program, one ctest entry.
+# baton_test(NAME SOURCES … DEPS … [LABELS …]): one Catch2 program, one ctest entry.  Its label
+# is the part of tests/run.sh that runs it; "unit" if none is named.
 function(baton_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;VENDOR;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -39,7 +40,8 @@ function(baton_test name)
   target_compile_definitions(${name} PRIVATE
       BATON_SOURCE_DIR="." BATON_BINARY_DIR="${binary_dir}")
   add_test(NAME ${name} COMMAND ${name})
-  if(ARG_LABELS)
-    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
   endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
 endfunction()
