@@ -97,8 +97,11 @@ std::vector<MetricFamily> FamiliesOf(const router::Snapshot& s) {
           static_cast<double>(s.resumes));
   counter("baton_peer_reconnects_total", "Workers that came back.", {},
           static_cast<double>(s.reconnects));
-  counter("baton_kv_stale_messages_total", "Messages that name nothing alive (K4).",
-          {{"kind", "attempt"}}, static_cast<double>(s.late_messages));
+  families.push_back({"baton_kv_stale_messages_total",
+                      "Messages that name nothing alive (K4), or that break the protocol.",
+                      MetricKind::kCounter,
+                      {{{{"kind", "attempt"}}, static_cast<double>(s.late_messages)},
+                       {{{"kind", "protocol"}}, static_cast<double>(s.protocol_errors)}}});
   return families;
 }
 
