@@ -52,7 +52,7 @@ python3 - >"$work/long.txt" <<'PY'
 print("Here is the log of a lighthouse.\n")
 for day in range(1, 111):
     print(f"Day {day}: the keeper counted {day * 7 % 50} ships and wrote that the sea was calm.")
-print("\nIn one sentence: what did the keeper count every day?")
+print("\nWhat did the keeper count? Answer in one sentence.")
 PY
 
 # ask NAME PATH PROMPT_WORDS…: sends it, prints the answer, checks the path and the text.

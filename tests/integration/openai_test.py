@@ -39,7 +39,7 @@ def chat_completions_models_streaming_and_errors():
         assert MODEL_NAME in [m.id for m in client.models.list()]
         assert client.models.retrieve(MODEL_NAME).id == MODEL_NAME
 
-        question = [{"role": "user", "content": "What is the capital of France?"}]
+        question = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
         whole = client.chat.completions.create(model=MODEL_NAME, messages=question, temperature=0,
                                                max_tokens=24)
         assert whole.choices[0].finish_reason in ("stop", "length")

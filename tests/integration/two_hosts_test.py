@@ -77,7 +77,8 @@ engine: {{chunk_tokens: 2048}}
                                           (NEAR, "decode", "decode-0", "bn0"),
                                           (NEAR, "frontend", "", "bn0")):
             command = ["ip", "netns", "exec", space, str(BATON), "serve", "--role", role,
-                       "--config", str(config), "--set", f"kv_transfer.devices=[{device}]"]
+                       "--config", str(config), "--set", f"kv_transfer.devices=[{device}]",
+                       "--set", "kv_transfer.transport=tcp"]  # the "hosts" share memory
             if name:
                 command += ["--name", name]
             for value in sets:
