@@ -218,6 +218,15 @@ inline const uint8_t* BlockRows(const Attention& task, uint32_t block, uint32_t 
          (uint64_t{which} * layout.kv_heads + task.kv_head) * head_bytes;
 }
 
+// Asks for what is needed after K or V of `block`: its V, or the next tile's K.
+inline void PrefetchAfter(const Attention& task, uint32_t block, uint32_t which) {
+  const uint32_t next = which == 0 ? block : block + kTileTokens / kBlockTokens;
+  if (next > (task.position + task.tokens - 1) / kBlockTokens) return;
+  const uint8_t* rows = BlockRows(task, next, 1 - which);
+  const uint32_t bytes = kBlockTokens * task.head_dim * KvTypeBytes(task.pool->layout.type);
+  for (uint32_t i = 0; i < bytes; i += 64) Prefetch(rows + i);
+}
+
 // Calls use(rows, first key, keys) for runs of a tile's keys: from the pool block by block,
 // or once from scratch, as floats.
 template <typename From, typename Use>
@@ -226,7 +235,9 @@ void ForKeys(const Attention& task, uint32_t tile, uint32_t which, uint32_t coun
   constexpr uint32_t kTileBlocks = kTileTokens / kBlockTokens;
   const uint64_t floats = uint64_t{kBlockTokens} * task.head_dim;
   for (uint32_t first = 0; first < count; first += kBlockTokens) {
-    const uint8_t* rows = BlockRows(task, tile * kTileBlocks + first / kBlockTokens, which);
+    const uint32_t block = tile * kTileBlocks + first / kBlockTokens;
+    const uint8_t* rows = BlockRows(task, block, which);
+    PrefetchAfter(task, block, which);
     const uint32_t left = count - first < kBlockTokens ? count - first : kBlockTokens;
     if (direct) {
       use(From{}, rows, first, left);

@@ -137,8 +137,7 @@ void CpuForward::FinishLogits(std::vector<float>& logits) {
   Multiply(input_.get(), {&head, 1});
 }
 
-template <typename Work>
-void CpuForward::ForRows(Work work) {
+void CpuForward::ForRows(absl::FunctionRef<void(uint32_t row, Scratch& scratch)> work) {
   const uint32_t rows = rows_.count();
   if (rows <= kInlineRows) {
     for (uint32_t row = 0; row < rows; ++row) work(row, scratch_[0]);
@@ -251,81 +250,6 @@ void CpuForward::KeepWanted(absl::Span<const ForwardSlice> slices) {
     std::memcpy(q + uint64_t{row} * q_columns_, q + uint64_t{old} * q_columns_,
                 q_columns_ * sizeof(float));
   }
-}
-
-AttentionState CpuForward::Partial(uint64_t index) const {
-  const uint32_t group = spec_.heads / spec_.kv_heads;
-  float* at = partials_.as<float>() + index * group * (2 + uint64_t{spec_.head_dim});
-  return {at, at + group, at + 2 * group};
-}
-
-void CpuForward::RunAttention(uint32_t layer, const KvPool& pool) {
-  const uint32_t group = spec_.heads / spec_.kv_heads;
-  partials_.Reserve(plan_.partials() * group * (2 + uint64_t{spec_.head_dim}) * sizeof(float));
-  const auto tasks = plan_.tasks();
-  const auto count = static_cast<uint32_t>(tasks.size());
-  threads_->Run(count, [&](uint32_t chunk, uint32_t thread) {
-    Attend(tasks[count - 1 - chunk], layer, pool, scratch_[thread]);  // the longest first
-  });
-  for (const MergeTask& merge : plan_.merges()) MergePartials(merge, scratch_[0]);
-  const bool quantised = Quantised(model_.layers[layer].attention_output);
-  const Inputs& inputs =
-      attended_.Resize(rows_.count(), q_columns_, kernels_.token_tile, quantised, !quantised);
-  ForRows([&](uint32_t row, Scratch&) {
-    kernels_.store_inputs(context_.as<float>() + uint64_t{row} * q_columns_, row, 0, q_columns_,
-                          inputs);
-  });
-}
-
-void CpuForward::Attend(const AttentionTask& task, uint32_t layer, const KvPool& pool,
-                        Scratch& scratch) {
-  const uint32_t group = spec_.heads / spec_.kv_heads;
-  const uint64_t first_column = uint64_t{task.kv_head} * group * spec_.head_dim;
-  Attention attention{.queries = q_.as<float>() + uint64_t{task.row} * q_columns_ + first_column,
-                      .query_stride = q_columns_,
-                      .tokens = task.tokens,
-                      .group = group,
-                      .head_dim = spec_.head_dim,
-                      .position = task.position,
-                      .pool = &pool,
-                      .block_table = task.block_table,
-                      .layer = layer,
-                      .kv_head = task.kv_head,
-                      .tile_begin = task.tile_begin,
-                      .tile_end = task.tile_end,
-                      .scratch = scratch.attention,
-                      .state = scratch.state};
-  if (task.split) {
-    for (uint32_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
-      attention.tile_begin = tile;
-      attention.tile_end = tile + 1;
-      attention.state = Partial(task.partial + tile - task.tile_begin);
-      kernels_.attend(attention);
-    }
-    return;
-  }
-  kernels_.attend(attention);
-  for (uint32_t token = 0; token < task.tokens; ++token) {
-    const uint32_t row = token * group;
-    const AttentionState state{scratch.state.maximum + row, scratch.state.sum + row,
-                               scratch.state.values + uint64_t{row} * spec_.head_dim};
-    kernels_.finish(state, group, spec_.head_dim,
-                    context_.as<float>() + uint64_t{task.row + token} * q_columns_ + first_column);
-  }
-}
-
-void CpuForward::MergePartials(const MergeTask& task, Scratch& scratch) {
-  const uint32_t group = spec_.heads / spec_.kv_heads;
-  const AttentionState& state = scratch.state;
-  std::fill_n(state.maximum, group, -INFINITY);
-  std::fill_n(state.sum, group, 0.0f);
-  std::fill_n(state.values, uint64_t{group} * spec_.head_dim, 0.0f);
-  for (uint32_t tile = 0; tile < task.tiles; ++tile) {
-    kernels_.merge(state, Partial(task.partial + tile), group, spec_.head_dim);
-  }
-  kernels_.finish(state, group, spec_.head_dim,
-                  context_.as<float>() + uint64_t{task.row} * q_columns_ +
-                      uint64_t{task.kv_head} * group * spec_.head_dim);
 }
 
 void CpuForward::GateAndUp(const PackedLayer& layer) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "engine/cpu/buffer.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/packed_model.h"
@@ -69,14 +70,15 @@ class CpuForward final : public Forward {
   void KeepWanted(absl::Span<const ForwardSlice> slices);
   void RunAttention(uint32_t layer, const KvPool& pool);
   void Attend(const AttentionTask& task, uint32_t layer, const KvPool& pool, Scratch& scratch);
-  void MergePartials(const MergeTask& task, Scratch& scratch);
+  void AttendRows(const AttentionTask& task, Attention attention, const Scratch& scratch);
+  void AttendTiles(const AttentionTask& task, Attention attention, const Scratch& scratch);
+  void MergePartials(const MergeTask& task, const Scratch& scratch);
   void GateAndUp(const PackedLayer& layer);
   void GateAndUpRange(const PackedLayer& layer, uint32_t row_begin, uint32_t row_end,
                       uint32_t column, Scratch& scratch);
 
   // work(row, scratch) for all rows: on this thread if there are few.
-  template <typename Work>
-  void ForRows(Work work);
+  void ForRows(absl::FunctionRef<void(uint32_t row, Scratch& scratch)> work);
   bool Quantised(const MatrixView& matrix) const {
     return activations_ == Activations::kInt8 && IsInteger(matrix.format.kind);
   }

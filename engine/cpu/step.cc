@@ -53,14 +53,15 @@ void AttentionPlan::Assign(absl::Span<const RowRun> runs, const ModelSpec& spec,
   partials_ = 0;
   const uint32_t group = spec.heads / spec.kv_heads;
   const uint32_t tokens_max = std::min(kTokensPerTask, kAttentionRowsMax / group);
-  // With few sequences, a long one is cut along its keys so that no thread idles.
+  // A decoding sequence reads its blocks once, whole, for all heads; with few sequences, a
+  // long one is cut along its keys so that no thread idles.
   const uint32_t wanted = threads > 1 ? threads * kTasksPerThread : 1;
-  const uint32_t tasks = static_cast<uint32_t>(runs.size()) * spec.kv_heads;
-  const uint32_t pieces = (wanted + tasks - 1) / std::max(tasks, 1u);
+  const auto count = static_cast<uint32_t>(runs.size());
+  const uint32_t pieces = (wanted + count - 1) / std::max(count, 1u);
   for (const RowRun& run : runs) {
     const uint32_t tiles = TilesFor(run.position + run.count);
-    if (run.count == 1 && pieces > 1 && tiles > 1) {
-      AddSplit(run, spec, (tiles + pieces - 1) / pieces);
+    if (run.count == 1 && tiles > 1) {
+      AddTiled(run, spec, (tiles + pieces - 1) / pieces);
       continue;
     }
     for (uint32_t first = 0; first < run.count; first += tokens_max) {
@@ -74,14 +75,14 @@ void AttentionPlan::Assign(absl::Span<const RowRun> runs, const ModelSpec& spec,
   }
 }
 
-void AttentionPlan::AddSplit(const RowRun& run, const ModelSpec& spec, uint32_t tiles_per_task) {
+void AttentionPlan::AddTiled(const RowRun& run, const ModelSpec& spec, uint32_t tiles_per_task) {
   const uint32_t tiles = TilesFor(run.position + 1);
+  for (uint32_t tile = 0; tile < tiles; tile += tiles_per_task) {
+    tasks_.push_back({run.row, 1, run.position, run.block_table, 0, tile,
+                      std::min(tile + tiles_per_task, tiles), true, partials_});
+  }
   for (uint32_t head = 0; head < spec.kv_heads; ++head) {
-    merges_.push_back({run.row, head, tiles, partials_});
-    for (uint32_t tile = 0; tile < tiles; tile += tiles_per_task) {
-      tasks_.push_back({run.row, 1, run.position, run.block_table, head, tile,
-                        std::min(tile + tiles_per_task, tiles), true, partials_ + tile});
-    }
+    if (tiles_per_task < tiles) merges_.push_back({run.row, head, tiles, partials_});
     partials_ += tiles;
   }
 }

@@ -33,7 +33,8 @@ struct Row {
   const BlockIndex* block_table = nullptr;
 };
 
-// A few query rows of one run against a range of KV tiles, for one KV head.
+// Either a few query rows of one run and one KV head against all their keys, or a single row
+// and all heads against a range of KV tiles, whose partials are merged afterwards.
 struct AttentionTask {
   uint32_t row = 0;
   uint32_t tokens = 0;
@@ -42,8 +43,8 @@ struct AttentionTask {
   uint32_t kv_head = 0;
   uint32_t tile_begin = 0;
   uint32_t tile_end = 0;
-  bool split = false;    // writes one partial per tile, merged later
-  uint64_t partial = 0;  // index of the first
+  bool tiled = false;    // the second kind
+  uint64_t partial = 0;  // index of the row's first
 };
 
 // The partials of one row and KV head, to be merged in order.
@@ -79,11 +80,12 @@ class AttentionPlan {
   void Assign(absl::Span<const RowRun> runs, const ModelSpec& spec, uint32_t threads);
 
   absl::Span<const AttentionTask> tasks() const { return tasks_; }
+  // Of rows whose tiles are spread over several tasks.
   absl::Span<const MergeTask> merges() const { return merges_; }
   uint64_t partials() const { return partials_; }
 
  private:
-  void AddSplit(const RowRun& run, const ModelSpec& spec, uint32_t tiles_per_task);
+  void AddTiled(const RowRun& run, const ModelSpec& spec, uint32_t tiles_per_task);
 
   std::vector<AttentionTask> tasks_;
   std::vector<MergeTask> merges_;
