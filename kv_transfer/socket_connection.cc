@@ -71,14 +71,10 @@ absl::Status SocketConnection::Receive(std::vector<std::vector<uint8_t>>& frames
   return absl::OkStatus();
 }
 
-absl::StatusOr<Fd> StartConnect(const SocketAddress& to, const SocketAddress* from) {
+absl::StatusOr<Fd> StartConnect(const SocketAddress& to) {
   Fd fd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.open()) return SystemError("opening a socket");
   SetNoDelay(fd.get());
-  if (from != nullptr && from->storage.ss_family == to.storage.ss_family &&
-      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&from->storage), from->size) != 0) {
-    return SystemError(absl::StrCat("binding to ", from->ToString()));
-  }
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to.storage), to.size) != 0 &&
       errno != EINPROGRESS) {
     return SystemError(absl::StrCat("connecting to ", to.ToString()));

@@ -44,8 +44,8 @@ class SocketConnection {
   size_t sent_of_first_ = 0;
 };
 
-// Starts connecting; writable when done, then ConnectResult.  `from` (port 0 used) may be null.
-absl::StatusOr<Fd> StartConnect(const SocketAddress& to, const SocketAddress* from);
+// Starts connecting; writable when done, then ConnectResult.
+absl::StatusOr<Fd> StartConnect(const SocketAddress& to);
 absl::Status ConnectResult(int fd);
 // Port 0: any.  The address in use is an UNAVAILABLE that says so.
 absl::StatusOr<Fd> Listen(const SocketAddress& address);

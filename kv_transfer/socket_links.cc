@@ -164,11 +164,14 @@ void SocketLinks::Release(LinkId link, bool good, absl::Time now) {
   for (Dial& dial : dials_to_) {
     if (dial.state != Dial::State::kLinked || dial.link != link) continue;
     if (good) dial.failures = 0;
-    DialFailed(dial, now);
+    DialFailed(dial, absl::OkStatus(), now);
   }
 }
 
-void SocketLinks::DialFailed(Dial& dial, absl::Time now) {
+void SocketLinks::DialFailed(Dial& dial, const absl::Status& why, absl::Time now) {
+  if (!why.ok()) {
+    dial_error_ = absl::StrCat(dial.target.host, ":", dial.target.port, ": ", why.message());
+  }
   if (dial.fd.open()) {
     poller_.Remove(dial.fd.get());
     dial.fd.Close();
@@ -189,27 +192,28 @@ void SocketLinks::Advance(size_t index, absl::Time now) {
   if (dial.state == Dial::State::kLookup) {
     const auto answer = dial.lookup->Poll();
     if (!answer.has_value()) {
-      if (now >= dial.at) DialFailed(dial, now);
+      if (now >= dial.at) DialFailed(dial, absl::UnavailableError("no answer to the look-up"), now);
       return;
     }
-    if (!answer->ok()) return DialFailed(dial, now);
+    if (!answer->ok()) return DialFailed(dial, answer->status(), now);
     dial.lookup = nullptr;
-    absl::StatusOr<Fd> fd =
-        StartConnect(**answer, options_.dial_from.has_value() ? &*options_.dial_from : nullptr);
-    if (!fd.ok()) return DialFailed(dial, now);
+    absl::StatusOr<Fd> fd = StartConnect(**answer);
+    if (!fd.ok()) return DialFailed(dial, fd.status(), now);
     dial.fd = *std::move(fd);
     dial.state = Dial::State::kConnecting;
     dial.at = now + options_.connect_max;
     poller_.Add(dial.fd.get(), kDial | index, false, true);
   } else if (dial.state == Dial::State::kConnecting && now >= dial.at) {
-    DialFailed(dial, now);
+    DialFailed(dial, absl::UnavailableError("no answer"), now);
   }
 }
 
 void SocketLinks::Connected(size_t index, absl::Time now) {
   Dial& dial = dials_to_[index];
   if (dial.state != Dial::State::kConnecting) return;
-  if (!ConnectResult(dial.fd.get()).ok()) return DialFailed(dial, now);
+  const absl::Status connected = ConnectResult(dial.fd.get());
+  if (!connected.ok()) return DialFailed(dial, connected, now);
+  dial_error_.clear();
   poller_.Remove(dial.fd.get());
   Open(std::move(dial.fd), &dial);
 }

@@ -43,7 +43,6 @@ class SocketLinks {
  public:
   struct Options {
     std::optional<SocketAddress> listen;
-    std::optional<SocketAddress> dial_from;  // its port is not used
     std::vector<HostPort> dial;
     uint32_t links_max = 256;
     uint64_t seed = 0;
@@ -69,6 +68,8 @@ class SocketLinks {
   void Release(LinkId link, bool good, absl::Time now);
 
   uint64_t dials() const { return dials_; }
+  // Why the last attempt failed; empty: none did since the last connection.
+  const std::string& dial_error() const { return dial_error_; }
   uint64_t refused() const { return refused_; }
 
   // For the factory.
@@ -99,7 +100,7 @@ class SocketLinks {
   void Lose(LinkId link, const absl::Status& why);
   void UpdateInterest(LinkId link, Connection& connection);
   void Advance(size_t index, absl::Time now);
-  void DialFailed(Dial& dial, absl::Time now);
+  void DialFailed(Dial& dial, const absl::Status& why, absl::Time now);
   void Connected(size_t index, absl::Time now);
 
   const Options options_;
@@ -113,6 +114,7 @@ class SocketLinks {
   std::vector<SocketEvent> events_;
   uint64_t last_link_ = 0;
   uint64_t dials_ = 0;
+  std::string dial_error_;
   uint64_t refused_ = 0;
 };
 

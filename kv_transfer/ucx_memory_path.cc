@@ -39,8 +39,15 @@ absl::StatusOr<std::unique_ptr<UcxMemoryPath>> UcxMemoryPath::Open(UcxWorker& wo
   if (ucp_rkey_ptr(path->key_.get(), offer.base, &local) == UCS_OK) {
     path->mapped_ = static_cast<uint8_t*>(local);
     RETURN_IF_ERROR(path->CheckNonce());
+    return path;
   }
-  return path;
+  // Anything but RDMA would need the owner's CPU: UCX's silent emulation of puts.
+  for (const UcxLane& lane : path->endpoint_.Lanes()) {
+    if (IsRdmaTransport(lane.transport)) return path;
+  }
+  return absl::UnavailableError(
+      "the peer's pool cannot be mapped: it is not in shared memory (see kernel.shmmax and the "
+      "size of /dev/shm there)");
 }
 
 // The key must have led to the owner's memory, not to something of the same number in another

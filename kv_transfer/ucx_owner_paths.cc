@@ -45,6 +45,10 @@ void UcxOwnerPaths::OnMessage(LinkId link, const PathMessage& message) {
 }
 
 void UcxOwnerPaths::Propose(LinkId link, Path& path, const PathMessage& message) {
+  // A writer that could write memory does not get to say that it never could (K2).
+  if (path.up) {
+    return host_.PathBroken(link, absl::InvalidArgumentError("a proposal on a path that is up"));
+  }
   EndProbe(link);  // of an earlier proposal that did not come up
   absl::Status status;
   if (message.path == 'A') {
@@ -121,7 +125,7 @@ void UcxOwnerPaths::Check(LinkId link, const PathMessage& message) {
   host_.SendPath(link, checked);
 }
 
-void UcxOwnerPaths::Measured(LinkId link, const Path& path, const PathMessage& message) {
+void UcxOwnerPaths::Measured(LinkId link, Path& path, const PathMessage& message) {
   EndProbe(link);
   if (!message.ok) {
     return host_.PathFailed(link, absl::FailedPreconditionError(message.text));
@@ -134,6 +138,7 @@ void UcxOwnerPaths::Measured(LinkId link, const Path& path, const PathMessage& m
   info.latency = absl::Nanoseconds(static_cast<int64_t>(message.latency_ns));
   const absl::Status allowed = CheckPolicy(policy_, path.peer.self, info);
   if (!allowed.ok()) return host_.PathFailed(link, allowed);
+  path.up = true;
   host_.PathReady(link, info);
 }
 

@@ -56,6 +56,7 @@ class UcxOwnerPaths {
   struct Path {
     Hello peer;
     char agreed = '?';
+    bool up = false;
     uint64_t token = 0;
     absl::btree_map<uint64_t, LandingState> landings;  // by write
     uint64_t bytes_landed = 0;
@@ -72,7 +73,7 @@ class UcxOwnerPaths {
   void NextProbe();
   void EndProbe(LinkId link);
   void Check(LinkId link, const PathMessage& message);
-  void Measured(LinkId link, const Path& path, const PathMessage& message);
+  void Measured(LinkId link, Path& path, const PathMessage& message);
   void Probe(LinkId link, const MessageHeader& header, absl::Span<const uint8_t> payload);
   void Land(LinkId link, Path& path, const MessageHeader& header,
             absl::Span<const uint8_t> payload);

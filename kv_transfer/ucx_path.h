@@ -42,6 +42,7 @@ class PathHost {
 struct PathPolicy {
   bool allow_memory = true;    // path A
   bool allow_messages = true;  // path B
+  uint64_t net_namespace = 0;  // our own; another one counts as another host, unless shm is forced
   bool require_rdma = false;
   double min_bandwidth = 0;  // bytes per second
 };

@@ -252,6 +252,7 @@ void UcxReactor::PublishLinks(absl::Time now) {
   counters.protocol = core_->counters();
   counters.connections_refused = sockets_->refused();
   counters.dials = sockets_->dials();
+  counters.dial_error = sockets_->dial_error();
   counters.bytes_written = bytes_written_;
   if (owner_paths_ != nullptr) {
     counters.messages_refused = owner_paths_->messages_refused();

@@ -67,14 +67,12 @@ absl::Status MakeOffers(const UcxTransportOptions& options, UcxReactor::Parts& p
 }
 
 absl::Status ReadAddresses(const UcxTransportOptions& options, SocketLinks::Options& sockets) {
-  ASSIGN_OR_RETURN(HostPort own, SplitHostPort(options.listen));
+  ASSIGN_OR_RETURN(const HostPort own, SplitHostPort(options.listen));
   sockets.seed = SplitMix64(options.seed);
   if (options.role == Role::kDecode) {
     ASSIGN_OR_RETURN(sockets.listen, ResolveNow(own));
     return absl::OkStatus();
   }
-  own.port = 0;
-  ASSIGN_OR_RETURN(sockets.dial_from, ResolveNow(own));
   for (const UcxTransportPeer& peer : options.peers) {
     ASSIGN_OR_RETURN(const HostPort target, SplitHostPort(peer.address));
     sockets.dial.push_back(target);
@@ -122,6 +120,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
   parts.hello.numeric_class = options.numeric_class;
   parts.policy.allow_memory = options.choice != TransportChoice::kTcp;
   parts.policy.allow_messages = options.choice != TransportChoice::kShm;
+  parts.policy.net_namespace = self.net_namespace;
   parts.policy.require_rdma = options.require_rdma;
   parts.policy.min_bandwidth = options.min_bandwidth;
   parts.allow_mixed_numerics = options.allow_mixed_numerics;

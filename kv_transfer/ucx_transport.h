@@ -46,8 +46,7 @@ struct UcxTransportPeer {
 struct UcxTransportOptions {
   WorkerRef self;                       // with this life's incarnation
   Role role = Role::kPrefill;           // kPrefill: writer; kDecode: owner
-  std::string listen;                   // own `transfer`; an owner listens there (port 0: any),
-                                        // a writer dials from its host
+  std::string listen;                   // own `transfer`, where an owner listens (port 0: any)
   std::vector<UcxTransportPeer> peers;  // a writer dials each; an owner needs none
   Layout layout;                        // of the own pool, with its number of blocks
   uint64_t model_fingerprint = 0;
@@ -75,6 +74,7 @@ struct UcxTransportCounters {
   LinkCounters protocol;
   uint64_t connections_refused = 0;  // over the bound
   uint64_t dials = 0;
+  std::string dial_error;         // of the last attempt that failed; empty: since connected
   uint64_t messages_refused = 0;  // data that named no open link
   uint64_t bytes_written = 0;
   uint64_t bytes_landed = 0;  // path B

@@ -62,6 +62,11 @@ absl::Status UcxWriterPaths::OpenMemory(LinkId id, Link& link) {
   if (offer == nullptr || memory_ == nullptr) {
     return absl::UnavailableError(offer == nullptr ? "not offered by the peer" : "not had here");
   }
+  if (policy_.allow_messages && link.peer.process.boot_id == self_.boot_id &&
+      link.peer.net_namespace != policy_.net_namespace) {
+    return absl::UnavailableError(
+        "the peer is in another network namespace (kv_transfer.transport: shm overrides this)");
+  }
   ASSIGN_OR_RETURN(const MemoryOffer memory, DecodeMemoryOffer(offer->blob));
   if (memory.pool_bytes != link.peer.layout.pool_bytes()) {
     return absl::InvalidArgumentError("the peer's offer does not fit its layout");
