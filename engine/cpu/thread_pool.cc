@@ -64,7 +64,7 @@ void ThreadPool::Run(uint32_t chunks, Work work) {
   work_.store(&work, std::memory_order_relaxed);
   chunks_.store(chunks, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
-  ticket_.store(region << kChunkBits);  // in one order with sleepers_
+  ticket_.store(region << kChunkBits | chunks);  // in one order with sleepers_
   if (sleepers_.load() > 0) {
     std::lock_guard lock(mutex_);
     wake_.notify_all();
@@ -78,13 +78,13 @@ void ThreadPool::Help(uint64_t region, uint32_t thread) {
   while (ticket >> kChunkBits == region) {
     const Work* work = work_.load(std::memory_order_relaxed);
     const uint32_t chunks = chunks_.load(std::memory_order_relaxed);
-    const auto chunk = static_cast<uint32_t>(ticket & ((uint64_t{1} << kChunkBits) - 1));
-    if (chunk >= chunks) return;
-    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
+    const auto left = static_cast<uint32_t>(ticket & ((uint64_t{1} << kChunkBits) - 1));
+    if (left == 0) return;
+    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
                                        std::memory_order_acquire)) {
       continue;
     }
-    (*work)(chunk, thread);
+    (*work)(chunks - left, thread);
     if (done_.fetch_add(1) + 1 == chunks && thread != 0 && caller_sleeps_.load()) {
       std::lock_guard lock(mutex_);
       caller_wake_.notify_one();

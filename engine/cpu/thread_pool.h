@@ -48,8 +48,9 @@ class ThreadPool {
   uint64_t WaitForRegion(uint64_t last);
   void WaitUntilDone(uint32_t chunks);
 
-  // Region number above, next chunk below kChunkBits.  A chunk is claimed by a compare and
-  // swap, which fails if the region has moved on: until then work_ and chunks_ are its own.
+  // Region number above, chunks left to claim below kChunkBits.  A compare and swap claims
+  // one: it can succeed only while the region has an unclaimed chunk, so until then work_
+  // and chunks_ are the region's own.
   std::atomic<uint64_t> ticket_{0};
   std::atomic<const Work*> work_{nullptr};
   std::atomic<uint32_t> chunks_{0};
