@@ -40,6 +40,7 @@ function(baton_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;VENDOR;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE baton_flags catch_main ${ARG_DEPS} ${ARG_VENDOR})
+  target_compile_options(${name} PRIVATE -O1)  # tests are compiled more often than run
   # Both relative to the root, where catch_main's main() goes first.
   file(RELATIVE_PATH binary_dir ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
   target_compile_definitions(${name} PRIVATE

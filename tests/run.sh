@@ -9,7 +9,7 @@
 #     sanitize     unit and simulation under ASan+UBSan and under TSan
 #     fuzz         every fuzz target for FUZZ_SECONDS (5)
 #     bench-smoke  every benchmark once, small, for its output only
-#   BATON_SANITIZE_INTEGRATION=1 adds the integration tests to sanitize.
+#   BATON_SANITIZE_INTEGRATION=ON adds the integration tests to sanitize.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
@@ -61,10 +61,10 @@ sim() { ctest_in build -L sim; }
 sanitized() {
   local name="$1" sanitizers="$2"
   configure "build-$name" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 \
-    -DBATON_SANITIZE="$sanitizers"
-  cmake --build "build-$name" --target all
-  local exclude=(-LE 'integration|golden|tidy')
-  [[ "${BATON_SANITIZE_INTEGRATION:-0}" == 1 ]] && exclude=(-LE 'tidy')
+    -DBATON_SANITIZE="$sanitizers" -DBATON_SERVER="${BATON_SANITIZE_INTEGRATION:-OFF}"
+  cmake --build "build-$name"
+  local exclude=(-LE 'integration|golden')
+  [[ "${BATON_SANITIZE_INTEGRATION:-OFF}" == ON ]] && exclude=()
   ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
     TSAN_OPTIONS="halt_on_error=1 suppressions=$root/tests/tsan.supp" \
     ctest_in "build-$name" -L 'unit|sim' "${exclude[@]}"
