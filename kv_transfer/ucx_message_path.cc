@@ -36,7 +36,7 @@ void UcxMessagePath::Fail(const absl::Status& why) {
   if (!result_.has_value() || result_->ok()) result_ = why;
 }
 
-void UcxMessagePath::Begin(uint64_t token, absl::Time now) {
+void UcxMessagePath::Begin(uint64_t token, absl::Time) {
   token_ = token;
   scratch_.resize(kPayloadBytesMax);
   FillPattern(kPatternSeed, absl::MakeSpan(scratch_));
