@@ -18,9 +18,6 @@ if(BATON_SANITIZE)
   target_compile_options(baton_flags INTERFACE -fsanitize=${BATON_SANITIZE} -g1)
   target_link_options(baton_flags INTERFACE -fsanitize=${BATON_SANITIZE})
 endif()
-if(BATON_FAILPOINTS)
-  target_compile_definitions(baton_flags INTERFACE BATON_FAILPOINTS=1)
-endif()
 
 # baton_library(NAME SOURCES a.cc … DEPS other … VENDOR target …): a static library of one folder.
 function(baton_library name)
@@ -31,6 +28,14 @@ function(baton_library name)
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE baton_flags ${ARG_DEPS} ${ARG_VENDOR} Threads::Threads)
+  endif()
+endfunction()
+
+# baton_failpoints(TARGET): compiles its failpoints in, where the build has them.  Only the
+# folders that name some are compiled differently; a compiler cache serves all others.
+function(baton_failpoints target)
+  if(BATON_FAILPOINTS)
+    target_compile_definitions(${target} PRIVATE BATON_FAILPOINTS=1)
   endif()
 endfunction()
 

@@ -47,7 +47,7 @@ std::string BadRequest(absl::string_view field, absl::string_view description) {
   return request;
 }
 
-grpc::StatusCode CodeOf(int http_status, bool begun) {
+grpc::StatusCode CodeOf(int http_status) {
   switch (http_status) {
     case 400:
       return grpc::INVALID_ARGUMENT;
@@ -58,7 +58,7 @@ grpc::StatusCode CodeOf(int http_status, bool begun) {
     case 499:
       return grpc::CANCELLED;
     case 503:
-      return begun ? grpc::ABORTED : grpc::UNAVAILABLE;
+      return grpc::UNAVAILABLE;
     case 504:
       return grpc::DEADLINE_EXCEEDED;
     default:
@@ -69,11 +69,11 @@ grpc::StatusCode CodeOf(int http_status, bool begun) {
 }  // namespace
 
 grpc::Status ToRpcStatus(const ApiError& error, bool begun) {
-  const grpc::StatusCode code = CodeOf(error.status, begun);
+  const grpc::StatusCode code = CodeOf(error.status);
   std::string details;
   PutNumber(1, static_cast<uint64_t>(code), &details);
   PutBytes(2, error.message, &details);
-  if (error.retry_after > absl::ZeroDuration()) {
+  if (error.retry_after > absl::ZeroDuration() && !begun) {
     PutBytes(3, Any("RetryInfo", RetryInfo(error.retry_after)), &details);
   }
   if (code == grpc::INVALID_ARGUMENT && !error.param.empty()) {

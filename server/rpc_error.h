@@ -11,8 +11,7 @@
 
 namespace baton::server {
 
-// `begun`: tokens were already sent, so that a plain retry would repeat them; UNAVAILABLE then
-// becomes ABORTED.
+// `begun`: tokens were already sent, so that a plain retry would repeat them; no RetryInfo then.
 grpc::Status ToRpcStatus(const ApiError& error, bool begun);
 
 }  // namespace baton::server
