@@ -42,6 +42,12 @@ class Hosts(contextlib.AbstractContextManager):
             sh("ip", "-n", space, "addr", "add", f"{address}/24", "dev", device)
             sh("ip", "-n", space, "link", "set", device, "up")
             sh("ip", "-n", space, "link", "set", "lo", "up")
+        end = time.monotonic() + 10
+        while not all("LOWER_UP" in sh("ip", "-n", space, "link", "show", device).stdout
+                      for space, device in ((NEAR, "bn0"), (FAR, "bf0"))):
+            assert time.monotonic() < end, "the link between the hosts does not come up"
+            time.sleep(0.1)
+        time.sleep(1)  # addresses and carrier settle; UCX takes only devices that run
 
     def throttle(self, bytes_per_second):
         """The far host's sending side."""
