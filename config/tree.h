@@ -18,12 +18,19 @@ namespace baton::config {
 struct Tree {
   enum class Kind { kNull, kScalar, kMap, kList } kind = Kind::kNull;
   std::string scalar;
-  bool quoted = false;                                // a quoted scalar is text, never null
-  std::vector<std::pair<std::string, Tree>> entries;  // of a map, in order; a list's have no key
-  std::string place;                                  // file:line:column, "flag", "environment"
+  bool quoted = false;  // a quoted scalar is text, never null
+  struct Entry;
+  std::vector<Entry> entries;  // of a map, in order; a list's have no key
+  std::string place;           // file:line:column, "flag", "environment"
 
   const Tree* Find(const std::string& key) const;
   Tree* Find(const std::string& key);
+};
+
+struct Tree::Entry {
+  Entry(std::string key, Tree value) : first(std::move(key)), second(std::move(value)) {}
+  std::string first;
+  Tree second;
 };
 
 absl::StatusOr<Tree> ParseYaml(const std::string& text, const std::string& name);

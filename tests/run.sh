@@ -6,10 +6,12 @@
 #     unit         unit tests, the tidy test and the golden files, warnings as errors
 #     sim          the simulator's scenarios and seeds
 #     integration  real processes: the cluster, its clients, Prometheus, failures
-#     sanitize     unit and simulation under ASan+UBSan and under TSan
+#     sanitize     the simulation, its swarms and base under ASan+UBSan
+#     sanitize-all unit and simulation, whole, under ASan+UBSan and under TSan; not part of
+#                  "everything": it builds the tree twice more
 #     fuzz         every fuzz target for FUZZ_SECONDS (5)
 #     bench-smoke  every benchmark once, small, for its output only
-#   BATON_SANITIZE_INTEGRATION=ON adds the integration tests to sanitize.
+#   BATON_SANITIZE_INTEGRATION=ON adds the integration tests to sanitize-all.
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
@@ -58,26 +60,43 @@ ctest_in() {
 unit() { ctest_in build -L unit -LE integration; }
 sim() { ctest_in build -L sim; }
 
-sanitized() {
+# sanitize_build NAME SANITIZERS [TARGET…]
+sanitize_build() {
   local name="$1" sanitizers="$2"
+  shift 2
   configure "build-$name" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 \
     -DBATON_SANITIZE="$sanitizers" -DBATON_SERVER="${BATON_SANITIZE_INTEGRATION:-OFF}" \
-    -DBATON_WERROR=OFF
-  cmake --build "build-$name"
+    -DBATON_WERROR=OFF &&
+    cmake --build "build-$name" --target "${@:-all}"
+}
+
+export ASAN_OPTIONS=detect_stack_use_after_return=1
+export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
+export TSAN_OPTIONS="halt_on_error=1 suppressions=$root/tests/tsan.supp"
+
+sanitize() {
+  local targets=(base_test scenarios_test worker_pair_test swarm_test kv_swarm_test)
+  sanitize_build asan address,undefined "${targets[@]}" || return 1
+  local target
+  for target in "${targets[@]}"; do
+    SEEDS=100 "build-asan/$target" || return 1
+  done
+}
+
+sanitize_all() {
+  sanitize_build "$1" "$2" || return 1
   local exclude=(-LE 'integration|golden')
   [[ "${BATON_SANITIZE_INTEGRATION:-OFF}" == ON ]] && exclude=()
-  ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-    TSAN_OPTIONS="halt_on_error=1 suppressions=$root/tests/tsan.supp" \
-    ctest_in "build-$name" -L 'unit|sim' "${exclude[@]}"
+  ctest_in "build-$1" -L 'unit|sim' "${exclude[@]}"
 }
 
 fuzz() {
   configure build-fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 \
     -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang -DBATON_FUZZ=ON \
-    -DBATON_SANITIZE=address,undefined -DBATON_WERROR=OFF
+    -DBATON_SANITIZE=address,undefined -DBATON_WERROR=OFF || return 1
   local source targets=()
   for source in tests/fuzz/fuzz_*.cc; do targets+=("$(basename "$source" .cc)"); done
-  cmake --build build-fuzz --target "${targets[@]}"
+  cmake --build build-fuzz --target "${targets[@]}" || return 1
   local target status=0
   for target in "${targets[@]}"; do
     local corpus="build-fuzz/corpus/$target"
@@ -91,8 +110,8 @@ fuzz() {
 }
 
 integration() {
-  configure build-failpoints -DCMAKE_BUILD_TYPE=Release -DBATON_FAILPOINTS=ON
-  cmake --build build-failpoints --target baton
+  configure build-failpoints -DCMAKE_BUILD_TYPE=Release -DBATON_FAILPOINTS=ON &&
+    cmake --build build-failpoints --target baton || return 1
   # Real clocks on a machine that others use: a test may fail once, not twice.
   ctest_in build -L integration -j 1 --repeat until-pass:2
 }
@@ -103,7 +122,7 @@ parts=("$@")
 ((${#parts[@]})) || parts=(unit sim integration sanitize fuzz bench-smoke)
 for part in "${parts[@]}"; do
   case "$part" in
-    unit | sim | integration | sanitize | fuzz | bench-smoke) ;;
+    unit | sim | integration | sanitize | sanitize-all | fuzz | bench-smoke) ;;
     *) echo "tests/run.sh: unknown part '$part'" >&2; exit 2 ;;
   esac
 done
@@ -114,9 +133,9 @@ step build build_release
 if ((${#failed[@]} == 0)); then
   for part in "${parts[@]}"; do
     case "$part" in
-      sanitize)
-        step sanitize-address sanitized asan address,undefined
-        step sanitize-thread sanitized tsan thread
+      sanitize-all)
+        step sanitize-address sanitize_all asan address,undefined
+        step sanitize-thread sanitize_all tsan thread
         ;;
       bench-smoke) step bench-smoke bench_smoke ;;
       *) step "$part" "$part" ;;
