@@ -3,7 +3,10 @@
 
 #include "config/tree.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
+
+#include <sstream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -76,6 +79,31 @@ class Converter {
   size_t nodes_ = 0;
 };
 
+// Ignores everything: a document is parsed only to get past it.
+class Skip final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+// YAML::LoadAll would do, but never ends on input such as "," where the parser does not move.
+bool HasTwoDocuments(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Skip skip;
+  return parser.HandleNextDocument(skip) && parser.HandleNextDocument(skip);
+}
+
 }  // namespace
 
 const Tree* Tree::Find(const std::string& key) const {
@@ -94,12 +122,10 @@ absl::StatusOr<Tree> ParseYaml(const std::string& text, const std::string& name)
     return absl::InvalidArgumentError(absl::StrCat(name, ": larger than 1 MiB"));
   }
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
+    if (HasTwoDocuments(text)) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": more than one YAML document"));
     }
-    if (documents.empty()) return Tree{.place = absl::StrCat(name, ":1:1")};
-    return Converter(name).Convert(documents[0], 0);
+    return Converter(name).Convert(YAML::Load(text), 0);
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(Place(name, error.mark), ": ", error.msg));
   }
