@@ -9,7 +9,8 @@
 #     sanitize     the simulation, its swarms and base under ASan+UBSan
 #     sanitize-all unit and simulation, whole, under ASan+UBSan and under TSan; not part of
 #                  "everything": it builds the tree twice more
-#     fuzz         every fuzz target for FUZZ_SECONDS (5)
+#     fuzz         every fuzz target for FUZZ_SECONDS (5) or FUZZ_RUNS (4000) from FUZZ_SEED (1),
+#                  so that CI repeats itself; longer and other seeds are for the night
 #     bench-smoke  every benchmark once, small, for its output only
 #   BATON_SANITIZE_INTEGRATION=ON adds the integration tests to sanitize-all.
 set -euo pipefail
@@ -100,8 +101,10 @@ fuzz() {
   local target status=0
   for target in "${targets[@]}"; do
     local corpus="build-fuzz/corpus/$target"
+    rm -rf "$corpus"
     mkdir -p "$corpus"
-    "build-fuzz/$target" -max_total_time="${FUZZ_SECONDS:-5}" -timeout=10 -rss_limit_mb=2048 \
+    "build-fuzz/$target" -max_total_time="${FUZZ_SECONDS:-5}" \
+      -runs="${FUZZ_RUNS:-4000}" -seed="${FUZZ_SEED:-1}" -artifact_prefix=build-fuzz/ -timeout=10 -rss_limit_mb=2048 \
       -verbosity=0 -print_final_stats=1 "$corpus" tests/fuzz/seeds >"build-fuzz/$target.log" 2>&1 ||
       { status=1; tail -40 "build-fuzz/$target.log"; }
     echo "fuzz: $target: $(grep -o 'number_of_executed_units: .*' "build-fuzz/$target.log" || echo failed)"
