@@ -1,138 +1,47 @@
 // SPDX-FileCopyrightText: Baton developers
 // SPDX-License-Identifier: Apache-2.0
 
-// A prefill process: the worker on its loop, between gRPC, engine and transport.
-#include <algorithm>
-#include <utility>
-
-#include "absl/strings/str_cat.h"
-#include "base/random.h"
-#include "base/status_macros.h"
+// What is a prefill process's own.
 #include "prefill_worker/prefill_worker.h"
-#include "server/role.h"
-#include "server/worker_role.h"
+#include "server/worker_role_process.h"
 
 namespace baton::server {
 namespace {
 
-prefill::Options OptionsOf(const WorkerParts& parts) {
-  const config::Config& config = parts.config;
-  prefill::Options options;
-  options.context_max = config.model.max_context;
-  options.chunk_tokens = config.engine.chunk_tokens;
-  options.sequences_max = config.engine.sequences_max;
-  options.queue_requests = config.limits.queue_requests;
-  options.queue_tokens = config.limits.queue_tokens;
-  options.pipelining = config.kv_transfer.pipelining;
-  options.drain_max = config.limits.drain;
-  options.model_fingerprint = parts.model_fingerprint;
-  options.prefix_cache.enabled = config.engine.prefix_cache;
-  options.prefix_cache.key = {CounterRandom(parts.seed, 1, 0), CounterRandom(parts.seed, 1, 1)};
-  options.prefix_cache.numeric_class = parts.model_fingerprint;
-  return options;
-}
+struct PrefillKind {
+  using Worker = prefill::PrefillWorker;
+  using Options = prefill::Options;
+  using Metrics = prefill::Metrics;
+  using Transport = WatchedWriter;
+  static constexpr Role kRole = Role::kPrefill;
+  static constexpr const char* kName = "prefill";
 
-class PrefillRole final : public RoleProcess {
- public:
-  PrefillRole(const RoleOptions& options, const config::Worker& worker)
-      : parts_(options, worker, Role::kPrefill) {}
-  ~PrefillRole() override { parts_.Stop(); }
-
-  absl::Status Start() {
-    RETURN_IF_ERROR(parts_.Make());
-    transport_ = std::make_unique<WatchedWriter>(parts_.transport.get(), &parts_.watch);
-    worker_ = std::make_unique<prefill::PrefillWorker>(OptionsOf(parts_), *parts_.engine,
-                                                       *transport_, parts_.self, parts_.layout);
-    Publish();
-    parts_.metrics->AddSource([this] { return Families(); });
-    parts_.loop.Start([this](absl::Time now) { return Turn(now); });
-    return parts_.Serve();
+  static const std::vector<config::Worker>& Workers(const config::Config& config) {
+    return config.workers.prefill;
   }
 
-  absl::Status Poll() override { return parts_.watch.verdict(); }
-  bool ready() const override { return parts_.serving && !parts_.draining; }
-  void StartDrain() override {
-    parts_.draining = true;
-    parts_.grpc->SetReady(false);
-    parts_.loop.bell()->Ring();
-  }
-  bool drained() const override { return parts_.drained; }
-
- private:
-  absl::Time Turn(absl::Time now) {
-    if (parts_.draining && !std::exchange(drain_told_, true)) worker_->Receive(baton::StartDrain{});
-    for (WorkerInput& input : parts_.desk.TakeInputs()) worker_->Receive(std::move(input));
-    worker_->Tick(now);
-    parts_.desk.Send(worker_->TakeOutputs());
-    Publish();
-    parts_.drained = worker_->drained();
-    return worker_->NextWake();
+  static void Configure(const config::Config& config, Options& options) {
+    options.chunk_tokens = config.engine.chunk_tokens;
+    options.pipelining = config.kv_transfer.pipelining;
   }
 
-  void Publish() {
-    WorkerStatus status = worker_->Status();
-    status.ready = status.ready && parts_.serving;
-    parts_.desk.Publish(std::move(status));
-    MutexLock lock(&mutex_);
-    numbers_ = worker_->metrics();
+  static void AddFamilies(const Metrics& m, std::vector<MetricFamily>& out) {
+    out.push_back(OneSeries("baton_requests_running", "Prompts being computed.", MetricKind::kGauge,
+                            m.computing));
+    out.push_back(ByName("baton_requests_waiting", "Prompts that wait, by what for.",
+                         MetricKind::kGauge, "stage",
+                         std::array<const char*, 2>{"prefill", "kv_transfer"},
+                         std::array<uint32_t, 2>{m.waiting, m.pushing}));
+    AddTransferFaults("Pushes that did not reach their Commit, by why.", prefill::kFailureNames,
+                      m.failures, prefill::kStaleNames, m.stale, out);
+    out.push_back(TransferBytes("KV bytes pushed.", m.pushed));
   }
-
-  std::vector<MetricFamily> Families() const {
-    prefill::Metrics m;
-    {
-      MutexLock lock(&mutex_);
-      m = numbers_;
-    }
-    std::vector<MetricFamily> families = BlockFamilies(m.blocks, parts_.layout);
-    for (MetricFamily& family : parts_.TransportFamilies()) families.push_back(std::move(family));
-    families.push_back(OneSeries("baton_requests_running", "Prompts being computed.",
-                                 MetricKind::kGauge, m.computing));
-    families.push_back(ByName("baton_requests_waiting", "Prompts that wait, by what for.",
-                              MetricKind::kGauge, "stage",
-                              std::array<const char*, 2>{"prefill", "kv_transfer"},
-                              std::array<uint32_t, 2>{m.waiting, m.pushing}));
-    families.push_back(
-        ByName("baton_prompt_tokens_total", "Prompt tokens, by where their KV came from.",
-               MetricKind::kCounter, "source", std::array<const char*, 2>{"computed", "cached"},
-               std::array<uint64_t, 2>{m.prompt_tokens_computed, m.prompt_tokens_cached}));
-    families.push_back(ByName("baton_kv_transfer_failures_total",
-                              "Pushes that did not reach their Commit, by why.",
-                              MetricKind::kCounter, "reason", prefill::kFailureNames, m.failures));
-    families.push_back(ByName("baton_kv_stale_messages_total",
-                              "Messages that name nothing alive (K4).", MetricKind::kCounter,
-                              "kind", prefill::kStaleNames, m.stale));
-    MetricFamily bytes{
-        "baton_kv_transfer_bytes_total", "KV bytes pushed.", MetricKind::kCounter, {}};
-    for (const auto& [to, pushed] : m.pushed) {
-      bytes.samples.push_back(
-          {{{"peer", to.first}, {"transport", to.second}}, static_cast<double>(pushed.bytes)});
-    }
-    families.push_back(std::move(bytes));
-    return families;
-  }
-
-  WorkerParts parts_;
-  std::unique_ptr<WatchedWriter> transport_;
-  std::unique_ptr<prefill::PrefillWorker> worker_;
-  bool drain_told_ = false;  // the loop's
-  mutable Mutex mutex_;
-  prefill::Metrics numbers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RoleProcess>> StartPrefill(const RoleOptions& options) {
-  const auto& workers = options.config.workers.prefill;
-  const auto found = std::find_if(workers.begin(), workers.end(), [&](const config::Worker& one) {
-    return one.name == options.name;
-  });
-  if (found == workers.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the configuration has no prefill worker '", options.name, "'"));
-  }
-  auto role = std::make_unique<PrefillRole>(options, *found);
-  RETURN_IF_ERROR(role->Start());
-  return role;
+  return WorkerRoleProcess<PrefillKind>::Started(options);
 }
 
 }  // namespace baton::server
