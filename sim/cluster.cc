@@ -137,17 +137,32 @@ Reply& Cluster::Submit(const Ask& ask) {
         static_cast<TokenId>(CounterRandom(content, 0, i) % options_.engine.vocab_size));
   }
   reply.sequence.remaining_tokens = ask.new_tokens;
-  reply.sequence.stop_ids = ask.stop_ids;
+  for (uint32_t id = 0; id < ask.stop_ids; ++id) {
+    reply.sequence.stop_ids.push_back(static_cast<TokenId>(id));
+  }
   reply.sequence.sampling.temperature = ask.temperature;
   reply.sequence.sampling.seed = CounterRandom(options_.seed, 1, clients_);
   reply.received = now();
   reply.deadline = now() + ask.deadline;
-  if (frontend(ask.frontend).alive()) {
-    frontend(ask.frontend).Submit(reply);
-  } else {
+  if (!frontend(ask.frontend).alive()) {
     reply.frontend_lost = true;
+    return reply;
   }
+  frontend(ask.frontend).Submit(reply);
+  Behave(reply, ask);
   return reply;
+}
+
+void Cluster::Behave(Reply& reply, const Ask& ask) {
+  if (ask.cancel_after < absl::InfiniteDuration()) {
+    queue_.After(ask.cancel_after, [this, &reply] { Cancel(reply); });
+  }
+  if (ask.complete_at == 0) return;
+  reply.on_token = [this, &reply, at = ask.complete_at] {
+    if (reply.tokens.size() != at) return;
+    // The text session is another thread: more tokens may come before it has told.
+    queue_.After(absl::Microseconds(random_.Below(2000)), [this, &reply] { Complete(reply); });
+  };
 }
 
 void Cluster::Cancel(Reply& reply) {

@@ -28,6 +28,13 @@
 
 namespace baton::sim {
 
+// A process by its role ('f', 'p', 'd') and its place among those: "p0".
+struct Party {
+  char role = 'd';
+  uint32_t index = 0;
+  bool operator==(const Party&) const = default;
+};
+
 struct ClusterOptions {
   uint32_t frontends = 1, prefill = 1, decode = 1;
   uint64_t seed = 1;
@@ -44,17 +51,23 @@ struct ClusterOptions {
   CallOptions calls;
 
   ClusterOptions();
+  uint32_t count(char role) const {
+    return role == 'f' ? frontends : role == 'p' ? prefill : decode;
+  }
 };
 
-// What a client asks.
+// What a client asks, and what it does then.
 struct Ask {
   uint32_t prompt_tokens = 40;
   uint32_t new_tokens = 8;
   uint32_t frontend = 0;
   uint64_t content = 0;  // requests with equal content have equal prompts as far as they go
   float temperature = 1;
-  std::vector<TokenId> stop_ids;
+  uint32_t stop_ids = 0;  // ids below it end the answer
   absl::Duration deadline = absl::Seconds(60);
+  absl::Duration cancel_after = absl::InfiniteDuration();  // since it was submitted
+  uint32_t complete_at = 0;  // a stop string is found in this many tokens; 0: none is
+  bool operator==(const Ask&) const = default;
 };
 
 class Cluster {
@@ -89,6 +102,7 @@ class Cluster {
   FrontendProcess& frontend(uint32_t i) { return *frontends_.at(i); }
   WorkerProcess& prefill(uint32_t i) { return *workers_.at(i); }
   WorkerProcess& decode(uint32_t i) { return *workers_.at(options_.prefill + i); }
+  WorkerProcess& worker(Party p) { return p.role == 'p' ? prefill(p.index) : decode(p.index); }
   WorkerProcess& worker(uint32_t i) { return *workers_.at(i); }  // prefills, then decodes
   size_t workers() const { return workers_.size(); }
   size_t frontends() const { return frontends_.size(); }
@@ -105,6 +119,7 @@ class Cluster {
 
  private:
   void Watch();
+  void Behave(Reply& reply, const Ask& ask);
 
   const ClusterOptions options_;
   EventQueue queue_;

@@ -34,9 +34,22 @@ class EventQueue final : public Clock {
   }
   void After(absl::Duration delay, Action action) { At(now_ + delay, std::move(action)); }
 
+  // Runs `action` right before the event that is the `number`-th ever run.
+  void BeforeEvent(uint64_t number, Action action) {
+    ENSURE(number > executed_);
+    hooks_.emplace(number, std::move(action));
+  }
+  uint64_t executed() const { return executed_; }  // events run so far
+
   // Runs the next event, having moved time to it; false if there is none.
   bool RunNext() {
     if (pending_.empty()) return false;
+    ++executed_;
+    while (!hooks_.empty() && hooks_.begin()->first <= executed_) {
+      Action hook = std::move(hooks_.begin()->second);
+      hooks_.erase(hooks_.begin());
+      hook();
+    }
     const auto first = pending_.begin();
     now_ = first->first.first;
     Action action = std::move(first->second);
@@ -70,6 +83,8 @@ class EventQueue final : public Clock {
  private:
   absl::Time now_ = absl::UnixEpoch();
   uint64_t last_ = 0;
+  uint64_t executed_ = 0;
+  absl::btree_multimap<uint64_t, Action> hooks_;
   absl::btree_map<std::pair<absl::Time, uint64_t>, Action> pending_;
 };
 

@@ -50,6 +50,7 @@ bool FrontendProcess::Tick() {
     }
     Reply& reply = *it->second;
     checker_.Heard(reply, output, now);
+    if (reply.on_token && std::holds_alternative<router::Delivered>(output)) reply.on_token();
     if (reply.over) open_.erase(it);
   }
   return worked;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/functional/any_invocable.h"
 #include "engine/kv_layout.h"
 #include "router/client.h"
 #include "sim/event_log.h"
@@ -36,6 +37,7 @@ struct Reply {
   bool frontend_lost = false;
   bool frontend_stopped = false;  // for a while: nobody could tell the client in time
   bool completed = false;         // the edge found a stop string: fewer tokens are right
+  absl::AnyInvocable<void()> on_token;  // the client's; may be empty
 
   bool done() const { return over.has_value() || frontend_lost; }
   bool ok() const { return over.has_value() && over->status.ok(); }

@@ -3,9 +3,12 @@
 
 // Many random clusters, each from one seed.
 //
-// SEED=n replays one; SEEDS=n and FIRST=n choose how many, and from where.  A failing seed
-// is printed with its violations and the last lines of its log; an assertion that fails
-// inside the code prints them as well.
+//   SEED=n          replays one
+//   SEEDS=n FIRST=n how many, and from where
+//   PLAN=file       runs the plan in a file instead
+//   SHRINK=1        prints the smallest plan that still fails as the seed or plan does
+// A failing seed is printed with its plan, its violations and the last lines of its log; an
+// assertion that fails inside the code prints them as well.
 #include "sim/swarm.h"
 
 #include <signal.h>
@@ -13,21 +16,25 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
+#include <fstream>
+#include <iterator>
+
+#include "sim/runner.h"
+#include "sim/shrink.h"
+#include "tests/sim/apart.h"
 
 namespace baton::sim {
 namespace {
 
 constexpr uint64_t kSeeds = 300;
 
-const Cluster* running = nullptr;
-uint64_t running_seed = 0;
+Runner* running = nullptr;
+std::string running_name;
 
 void OnAbort(int signal_number) {
   if (running != nullptr) {
-    std::fprintf(stderr, "%s\nSEED=%llu aborted\n",
-                 const_cast<Cluster*>(running)->log().Tail().c_str(),
-                 static_cast<unsigned long long>(running_seed));
+    std::fprintf(stderr, "%s\n%s aborted\n", running->cluster().log().Tail().c_str(),
+                 running_name.c_str());
   }
   signal(signal_number, SIG_DFL);
   raise(signal_number);
@@ -38,13 +45,31 @@ uint64_t Number(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-SwarmResult RunSeed(uint64_t seed) {
-  auto swarm = std::make_unique<Swarm>(seed);
-  running = &swarm->cluster();
-  running_seed = seed;
-  SwarmResult result = swarm->Run();
+RunResult RunHere(const Plan& plan, const std::string& name) {
+  Runner runner(plan);
+  running = &runner;
+  running_name = name;
+  RunResult result = runner.Run();
   running = nullptr;
   return result;
+}
+
+RunResult RunSeed(uint64_t seed) { return RunHere(DrawPlan(seed), "SEED=" + std::to_string(seed)); }
+
+void ShrinkAndPrint(const Plan& plan) {
+  const Plan small = Shrink(plan, FailureApart);
+  std::printf("shrunk; it fails with: %s\n%s", FailureApart(small).c_str(), Print(small).c_str());
+}
+
+// Says how to get there again; false if nothing is wrong.
+bool Report(const Plan& plan, const RunResult& result, const std::string& replay) {
+  if (result.violations.empty()) return false;
+  const std::string command = replay + " build/swarm_test 'random*'\n";
+  UNSCOPED_INFO("replay: " << command << "shrink: SHRINK=1 " << command << Print(plan)
+                           << result.tail);
+  for (const std::string& violation : result.violations) UNSCOPED_INFO(violation);
+  CHECK(result.violations.empty());
+  return true;
 }
 
 }  // namespace
@@ -52,41 +77,44 @@ SwarmResult RunSeed(uint64_t seed) {
 TEST_CASE("random clusters under random faults keep every invariant", "[swarm]") {
   signal(SIGABRT, OnAbort);
   signal(SIGSEGV, OnAbort);
+  if (const char* path = std::getenv("PLAN")) {
+    std::ifstream file(path);
+    const auto plan = ParsePlan(std::string(std::istreambuf_iterator<char>(file), {}));
+    REQUIRE(plan.ok());
+    if (Number("SHRINK", 0) != 0) return ShrinkAndPrint(*plan);
+    Report(*plan, RunHere(*plan, path), std::string("PLAN=") + path);
+    return;
+  }
   const uint64_t one = Number("SEED", 0);
   const uint64_t first = one != 0 ? one : Number("FIRST", 1);
   const uint64_t seeds = one != 0 ? 1 : Number("SEEDS", kSeeds);
-  uint64_t requests = 0, answered = 0, resumed = 0, pushed = 0, fallbacks = 0;
+  if (one != 0 && Number("SHRINK", 0) != 0) return ShrinkAndPrint(DrawPlan(one));
+  RunResult sum;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
-    const SwarmResult result = RunSeed(seed);
-    if (!result.violations.empty()) {
-      UNSCOPED_INFO("SEED=" << seed << "\n" << result.tail);
-      for (const std::string& violation : result.violations) UNSCOPED_INFO(violation);
-      CHECK(result.violations.empty());
-    }
-    requests += result.requests;
-    answered += result.answered;
-    resumed += result.resumed;
-    pushed += result.pushed;
-    fallbacks += result.fallbacks;
+    const RunResult result = RunSeed(seed);
+    Report(DrawPlan(seed), result, "SEED=" + std::to_string(seed));
+    sum.requests += result.requests;
+    sum.answered += result.answered;
+    sum.resumed += result.resumed;
+    sum.pushed += result.pushed;
+    sum.fallbacks += result.fallbacks;
   }
   std::printf(
-      "swarm: %llu seeds, %llu requests, %llu answered (%llu pushed, %llu by fallback, "
-      "%llu resumed)\n",
-      static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(requests),
-      static_cast<unsigned long long>(answered), static_cast<unsigned long long>(pushed),
-      static_cast<unsigned long long>(fallbacks), static_cast<unsigned long long>(resumed));
+      "swarm: %llu seeds, %u requests, %u answered (%u pushed, %u by fallback, %u resumed)\n",
+      static_cast<unsigned long long>(seeds), sum.requests, sum.answered, sum.pushed, sum.fallbacks,
+      sum.resumed);
   // A swarm in which little succeeds tests little.
   if (one == 0) {
-    CHECK(answered * 2 > requests);
-    CHECK(pushed > 0);
-    CHECK(fallbacks > 0);
-    CHECK(resumed > 0);
+    CHECK(sum.answered * 2 > sum.requests);
+    CHECK(sum.pushed > 0);
+    CHECK(sum.fallbacks > 0);
+    CHECK(sum.resumed > 0);
   }
 }
 
 TEST_CASE("one seed writes the same log, byte for byte", "[swarm]") {
   for (const uint64_t seed : {3, 17, 99}) {
-    const SwarmResult first = RunSeed(seed), second = RunSeed(seed);
+    const RunResult first = RunSeed(seed), second = RunSeed(seed);
     CHECK(first.lines == second.lines);
     CHECK(first.hash == second.hash);
     CHECK(first.tail == second.tail);

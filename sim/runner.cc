@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+#include "sim/runner.h"
+
+#include "base/ensure.h"
+#include "sim/faults.h"
+
+namespace baton::sim {
+
+RunResult Runner::Run() {
+  ENSURE(CheckPlan(plan_).ok());
+  cluster_.Ready();
+  Schedule();
+  cluster_.Run(plan_.heal_at);
+  Heal(cluster_);
+  cluster_.Settle();
+  Probe();
+  return Result();
+}
+
+void Runner::Schedule() {
+  EventQueue& queue = cluster_.queue();
+  const absl::Time begin = queue.Now();
+  const uint64_t first_event = queue.executed();
+  fault_times_.assign(plan_.faults.size(), absl::InfiniteDuration());
+  for (const PlannedRequest& request : plan_.requests) {
+    queue.At(begin + request.at, [this, &request] { cluster_.Submit(request.ask); });
+  }
+  for (size_t i = 0; i < plan_.faults.size(); ++i) {
+    const Fault& fault = plan_.faults[i];
+    auto happen = [this, i, begin, &fault] {
+      if (cluster_.now() >= begin + plan_.heal_at) return;
+      fault_times_[i] = cluster_.now() - begin;
+      ApplyFault(cluster_, fault);
+    };
+    if (fault.at_event > 0) {
+      queue.BeforeEvent(first_event + fault.at_event, happen);
+    } else {
+      queue.At(begin + fault.at, happen);
+    }
+  }
+}
+
+// When all is healed every kind of request is answered by every front end.
+void Runner::Probe() {
+  if (!cluster_.Ready()) {
+    cluster_.log().Violation("the cluster does not come together again");
+    return;
+  }
+  for (uint32_t i = 0; i < cluster_.frontends(); ++i) {
+    for (const uint32_t tokens : {5u, 120u}) {
+      const Reply& reply = cluster_.Submit({.prompt_tokens = tokens, .frontend = i});
+      cluster_.Until([&] { return reply.done(); });
+      if (!reply.ok()) cluster_.log().Violation("a healed cluster does not answer");
+    }
+  }
+  cluster_.Settle();
+}
+
+RunResult Runner::Result() {
+  RunResult result;
+  result.violations = cluster_.violations();
+  result.tail = cluster_.log().Tail();
+  result.hash = cluster_.log().hash();
+  result.lines = cluster_.log().count();
+  result.fault_times = fault_times_;
+  for (const Reply& reply : cluster_.replies()) {
+    ++result.requests;
+    if (!reply.ok()) continue;
+    ++result.answered;
+    result.resumed += reply.over->resumes > 0;
+    result.pushed += reply.over->path == router::Path::kDisaggregated;
+    result.fallbacks += reply.over->path == router::Path::kFallback;
+  }
+  return result;
+}
+
+}  // namespace baton::sim
