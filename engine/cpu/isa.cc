@@ -3,15 +3,22 @@
 
 #include "engine/cpu/isa.h"
 
+#include <cpuid.h>
+
 #include "absl/status/status.h"
 
 namespace baton::engine::cpu {
 namespace {
 
+// Not every compiler knows the name for __builtin_cpu_supports.
+bool HasF16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 // The compiler's run-time check asks the operating system too (saved registers).
 bool HasAvx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
 }
 
 bool HasAvx512() {
