@@ -18,6 +18,11 @@ if(BATON_SANITIZE)
   target_compile_options(baton_flags INTERFACE -fsanitize=${BATON_SANITIZE} -g1)
   target_link_options(baton_flags INTERFACE -fsanitize=${BATON_SANITIZE})
 endif()
+if(BATON_FUZZ)
+  # Everything, not the targets alone: the code under test is what guides the fuzzer.
+  target_compile_options(baton_flags INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(baton_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 
 # baton_library(NAME SOURCES a.cc … DEPS other … VENDOR target …): a static library of one folder.
 function(baton_library name)
@@ -39,6 +44,9 @@ function(baton_failpoints target)
   endif()
 endfunction()
 
+# Builds what the parts unit and sim run, and the fuzz targets.
+add_custom_target(unit_and_sim)
+
 # baton_test(NAME SOURCES … DEPS … [LABELS …]): one Catch2 program, one ctest entry.  Its label
 # is the part of tests/run.sh that runs it; "unit" if none is named.
 function(baton_test name)
@@ -55,4 +63,7 @@ function(baton_test name)
     set(ARG_LABELS unit)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  if(NOT "integration" IN_LIST ARG_LABELS)
+    add_dependencies(unit_and_sim ${name})
+  endif()
 endfunction()
