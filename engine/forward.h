@@ -40,6 +40,9 @@ struct ForwardOptions {
   std::function<void(double)> progress;  // [0, 1] while packing; may be empty
 };
 
+// What Create makes of the matrices, by type in the file: "Q4_1 as W4 (210), Q8_0 as W8 (1)".
+std::string DescribeWeights(const ModelWeights& weights);
+
 struct ForwardSlice {
   absl::Span<const TokenId> tokens;          // each < vocab
   uint32_t position = 0;                     // of tokens[0]

@@ -3,20 +3,14 @@
 
 #include "engine/gguf.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/ensure.h"
 #include "base/status_macros.h"
 
 namespace baton::engine {
@@ -349,26 +343,20 @@ std::string TensorTypeName(TensorType type) {
 }
 
 absl::StatusOr<Gguf> Gguf::Open(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  absl::Cleanup close = [file] { ::close(file); };
-  struct stat info = {};
-  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  }
-  if (info.st_size == 0)
-    return absl::InvalidArgumentError(absl::StrCat(path, ": at byte 0: empty"));
-  const auto size = static_cast<size_t>(info.st_size);
-  void* base = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-  if (base == MAP_FAILED) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": mmap: ", std::strerror(errno)));
-  }
-  absl::Cleanup unmap = [base, size] { ::munmap(base, size); };
-  auto decoded = Decode({static_cast<const uint8_t*>(base), size}, path);
-  if (!decoded.ok()) return decoded;
-  std::move(unmap).Cancel();
-  decoded->mapped_ = true;
-  return decoded;
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(Gguf gguf, Decode(file.bytes(), path));
+  gguf.files_.push_back(std::move(file));
+  return gguf;
+}
+
+absl::StatusOr<Gguf> Gguf::Assemble(ModelParts parts, absl::string_view name) {
+  ASSIGN_OR_RETURN(Gguf gguf, Decode(parts.header, name));
+  ENSURE(gguf.tensors_.empty());
+  gguf.tensors_ = std::move(parts.tensors);
+  gguf.files_ = std::move(parts.files);
+  gguf.memory_ = std::move(parts.memory);
+  gguf.memory_.push_back(std::move(parts.header));  // the buffer stays where it is
+  return gguf;
 }
 
 absl::StatusOr<Gguf> Gguf::Decode(absl::Span<const uint8_t> bytes, absl::string_view name) {
@@ -412,22 +400,6 @@ absl::StatusOr<Gguf> Gguf::Decode(absl::Span<const uint8_t> bytes, absl::string_
     gguf.tensors_.find(row.name)->second.view.data = bytes.data() + gguf.data_offset_ + row.offset;
   }
   return gguf;
-}
-
-Gguf::Gguf(Gguf&& other) noexcept { *this = std::move(other); }
-
-Gguf& Gguf::operator=(Gguf&& other) noexcept {
-  std::swap(name_, other.name_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(mapped_, other.mapped_);
-  std::swap(data_offset_, other.data_offset_);
-  values_.swap(other.values_);
-  tensors_.swap(other.tensors_);
-  return *this;
-}
-
-Gguf::~Gguf() {
-  if (mapped_) ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
 }
 
 absl::Status Gguf::Error(absl::string_view key, absl::string_view what) const {

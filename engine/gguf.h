@@ -8,9 +8,8 @@
 // views of the bytes; nothing is copied but the tables.
 //
 // Thread:    immutable after Decode; any thread may read.
-// Ownership: Open maps the file and owns the mapping; Decode borrows the caller's bytes.
-//            Views live as long as the Gguf.  A file that is truncated by others while it
-//            is mapped kills the process (SIGBUS), as with every mapped file.
+// Ownership: Open maps the file and owns the mapping (mapped_file.h); Decode borrows the
+//            caller's bytes.  Views live as long as the Gguf.
 // Cost:      Decode reads the header only (some MB, for the vocabulary).
 // Fails:     NotFound if the file cannot be opened, else InvalidArgument
 //            "FILE: at byte N: WHAT".  Getters: "FILE: metadata KEY: WHAT", NotFound if absent.
@@ -25,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "engine/mapped_file.h"
 #include "engine/model_spec.h"
 
 namespace baton::engine {
@@ -61,19 +61,30 @@ struct GgufTensor {
   TensorView view;  // columns = dimensions[0], rows = the product of the others
 };
 
+// A model whose metadata and tensors come from other files, in GGUF's terms.
+struct ModelParts {
+  std::vector<uint8_t> header;  // a GGUF file without tensors
+  absl::btree_map<std::string, GgufTensor, std::less<>> tensors;
+  // What the tensors' views point into.
+  std::vector<MappedFile> files;
+  std::vector<std::vector<uint8_t>> memory;
+};
+
 class Gguf {
  public:
   static absl::StatusOr<Gguf> Open(const std::string& path);
   // `name` stands for the file in errors.
   static absl::StatusOr<Gguf> Decode(absl::Span<const uint8_t> bytes, absl::string_view name);
 
-  Gguf(Gguf&& other) noexcept;
-  Gguf& operator=(Gguf&& other) noexcept;
-  ~Gguf();
+  // REQUIRES: views inside the parts' memory.  Fails as Decode does, for the header.
+  static absl::StatusOr<Gguf> Assemble(ModelParts parts, absl::string_view name);
+
+  Gguf(Gguf&& other) noexcept = default;
+  Gguf& operator=(Gguf&& other) noexcept = default;
 
   const std::string& name() const { return name_; }
-  absl::Span<const uint8_t> bytes() const { return bytes_; }
-  uint64_t data_offset() const { return data_offset_; }  // header and tables end here
+  absl::Span<const uint8_t> bytes() const { return bytes_; }  // without an assembled one's tensors
+  uint64_t data_offset() const { return data_offset_; }       // header and tables end here
 
   bool Has(absl::string_view key) const { return values_.contains(key); }
   const GgufValue* Find(absl::string_view key) const;  // null if absent
@@ -99,10 +110,11 @@ class Gguf {
 
   std::string name_;
   absl::Span<const uint8_t> bytes_;
-  bool mapped_ = false;
   uint64_t data_offset_ = 0;
   absl::btree_map<std::string, GgufValue, std::less<>> values_;
   absl::btree_map<std::string, GgufTensor, std::less<>> tensors_;
+  std::vector<MappedFile> files_;
+  std::vector<std::vector<uint8_t>> memory_;
 };
 
 // Bytes of `elements` values of a type and how many share a block; {0, 0} for a type that

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "absl/container/btree_set.h"
@@ -14,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "engine/hf_folder.h"
 
 namespace baton::engine {
 namespace {
@@ -104,9 +106,9 @@ absl::Status Loader::ReadHeads() {
 
 absl::Status Loader::ReadSpec() {
   ASSIGN_OR_RETURN(const absl::string_view architecture, file_.String("general.architecture"));
-  if (architecture != "llama") {
+  if (architecture != "llama" && architecture != "qwen2" && architecture != "qwen3") {
     return Error(absl::StrCat("architecture '", absl::CHexEscape(architecture.substr(0, 80)),
-                              "'; Baton runs: llama"));
+                              "'; Baton runs: llama, qwen2, qwen3"));
   }
   spec_.architecture = std::string(architecture);
   RETURN_IF_ERROR(Dimension("block_count", kLayersMax, spec_.layers));
@@ -117,7 +119,11 @@ absl::Status Loader::ReadSpec() {
   ASSIGN_OR_RETURN(const double epsilon, file_.Number(Key("attention.layer_norm_rms_epsilon")));
   spec_.rms_epsilon = static_cast<float>(epsilon);
   RETURN_IF_ERROR(OptionalNumber("rope.freq_base", spec_.rope_theta));
-  spec_.rope_interleaved = true;  // the converter permutes q and k of this architecture
+  // GGUF's converter permutes q and k of this architecture only.
+  spec_.rope_interleaved = architecture == "llama";
+  if (file_.Has(kRopeInterleavedKey)) {
+    ASSIGN_OR_RETURN(spec_.rope_interleaved, file_.Bool(kRopeInterleavedKey));
+  }
   RETURN_IF_ERROR(CheckSwitches());
   return CheckSpec();
 }
@@ -195,6 +201,8 @@ absl::Status Loader::TakeLayer(uint32_t layer, LayerWeights& weights) {
   RETURN_IF_ERROR(TakeOptional(name("attn_q.bias"), 1, q_rows, weights.q_bias));
   RETURN_IF_ERROR(TakeOptional(name("attn_k.bias"), 1, kv_rows, weights.k_bias));
   RETURN_IF_ERROR(TakeOptional(name("attn_v.bias"), 1, kv_rows, weights.v_bias));
+  RETURN_IF_ERROR(TakeOptional(name("attn_q_norm.weight"), 1, spec_.head_dim, weights.q_norm));
+  RETURN_IF_ERROR(TakeOptional(name("attn_k_norm.weight"), 1, spec_.head_dim, weights.k_norm));
   RETURN_IF_ERROR(Take(name("attn_output.weight"), hidden, q_rows, weights.attention_output));
   RETURN_IF_ERROR(Take(name("ffn_norm.weight"), 1, hidden, weights.ffn_norm));
   RETURN_IF_ERROR(Take(name("ffn_gate.weight"), spec_.ffn, hidden, weights.gate));
@@ -259,6 +267,11 @@ class Hash128 {
 
 }  // namespace
 
+absl::StatusOr<Gguf> OpenModel(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error) ? OpenFolder(path) : Gguf::Open(path);
+}
+
 absl::StatusOr<ModelWeights> LoadModel(const Gguf& file) { return Loader(file).Load(); }
 
 std::vector<TokenId> VocabularyHoles(const Gguf& file, uint32_t vocab) {
@@ -282,6 +295,9 @@ std::string ModelFingerprint(const Gguf& file) {
   hash.AddWord(file.bytes().size());
   hash.Add(file.bytes().subspan(0, file.data_offset()));
   for (const auto& [name, tensor] : file.tensors()) {
+    hash.Add({reinterpret_cast<const uint8_t*>(name.data()), name.size()});
+    hash.AddWord(static_cast<uint64_t>(tensor.view.type));
+    for (const uint64_t size : tensor.dimensions) hash.AddWord(size);
     const auto bytes = absl::MakeConstSpan(tensor.view.data, tensor.view.size_bytes);
     if (bytes.size() <= kPages * kPageBytes) {
       hash.Add(bytes);

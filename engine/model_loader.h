@@ -3,7 +3,8 @@
 
 // GGUF to ModelWeights: which tensors a model has, their shapes, and its dimensions.
 //
-// Architectures: "llama" (Llama 2/3.x, SmolLM2, Mistral, TinyLlama).  A tensor or a switch
+// Architectures: "llama" (Llama 2/3.x, SmolLM2, Mistral, TinyLlama), "qwen2", "qwen3" (dense).
+// A tensor or a switch
 // that the forward pass would have to know, and does not, is an error: a model is never
 // run wrong in silence.
 //
@@ -22,6 +23,14 @@
 #include "engine/model_spec.h"
 
 namespace baton::engine {
+
+// A GGUF file, or a Hugging Face folder (hf_folder.h).
+absl::StatusOr<Gguf> OpenModel(const std::string& path);
+
+// Our own keys: whether rotated pairs lie side by side in the rows of q and k, and all ids
+// that end an answer (GGUF has room for three).
+inline constexpr char kRopeInterleavedKey[] = "baton.rope_interleaved";
+inline constexpr char kEndTokensKey[] = "baton.end_token_ids";
 
 absl::StatusOr<ModelWeights> LoadModel(const Gguf& file);
 

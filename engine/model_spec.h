@@ -42,6 +42,7 @@ struct LayerWeights {
   TensorView attention_norm;  // (1, hidden)
   TensorView q, k, v;         // (heads * head_dim, hidden), (kv_heads * head_dim, hidden) twice
   TensorView q_bias, k_bias, v_bias;  // absent in Llama
+  TensorView q_norm, k_norm;          // (1, head_dim), of each head before RoPE; Qwen3
   TensorView attention_output;        // (hidden, heads * head_dim)
   TensorView ffn_norm;                // (1, hidden)
   TensorView gate, up;                // (ffn, hidden)

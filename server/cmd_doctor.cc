@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "engine/forward.h"
 #include "engine/gguf.h"
 #include "engine/model_loader.h"
 #include "engine/text/text_model.h"
@@ -48,13 +49,19 @@ class Findings {
 
 double Mebibytes(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
+uint64_t WeightBytes(const engine::Gguf& file) {
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : file.tensors()) bytes += tensor.view.size_bytes;
+  return bytes;
+}
+
 void CheckModel(const config::Config& config, Findings* findings) {
   const std::string& path = config.model.path;
   auto fail = [&](const absl::Status& why) {
     findings->Add(Verdict::kFail, absl::StrCat("model: ", std::string(why.message())),
                   "deploy/get_model.sh fetches the default model; model.path names another");
   };
-  const auto file = engine::Gguf::Open(path);
+  const auto file = engine::OpenModel(path);
   if (!file.ok()) return fail(file.status());
   const auto weights = engine::LoadModel(*file);
   if (!weights.ok()) return fail(weights.status());
@@ -63,7 +70,8 @@ void CheckModel(const config::Config& config, Findings* findings) {
   const engine::ModelSpec& spec = weights->spec;
   findings->Add(Verdict::kOk, absl::StrFormat("model: %s, %s, %d layers, context %d, %.0f MiB",
                                               path, spec.architecture, spec.layers, spec.context,
-                                              Mebibytes(file->bytes().size())));
+                                              Mebibytes(WeightBytes(*file))));
+  findings->Add(Verdict::kOk, absl::StrCat("weights: ", engine::DescribeWeights(*weights)));
   if (!text->chat_status().ok()) {
     findings->Add(Verdict::kWarn,
                   absl::StrCat("model: ", std::string(text->chat_status().message())),

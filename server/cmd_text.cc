@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "engine/gguf.h"
+#include "engine/model_loader.h"
 #include "engine/text/text_model.h"
 #include "engine/text/utf8_stream.h"
 #include "server/chat_json.h"
@@ -38,7 +39,7 @@ int WithModel(const CommandLine& line, int (*work)(const CommandLine&, const tex
     std::fprintf(stderr, "baton: --model FILE is required\n");
     return kExitUsage;
   }
-  const auto file = engine::Gguf::Open(line.Get("model"));
+  const auto file = engine::OpenModel(line.Get("model"));
   if (!file.ok()) return Fail(file.status());
   const auto model = text::TextModel::Load(*file);
   if (!model.ok()) return Fail(model.status());

@@ -37,7 +37,7 @@ uint64_t SaltOf(absl::string_view text) {
 absl::StatusOr<std::unique_ptr<FrontendModel>> FrontendModel::Load(const std::string& path,
                                                                    const std::string& name,
                                                                    uint32_t context_max) {
-  ASSIGN_OR_RETURN(const engine::Gguf file, engine::Gguf::Open(path));
+  ASSIGN_OR_RETURN(const engine::Gguf file, engine::OpenModel(path));
   ASSIGN_OR_RETURN(const engine::ModelWeights weights, engine::LoadModel(file));
   ASSIGN_OR_RETURN(text::TextModel text, text::TextModel::Load(file));
   return std::unique_ptr<FrontendModel>(

@@ -114,9 +114,7 @@ void MatMulF32(const MatMul& task, float* scratch) {
         const uint32_t left = m.columns - column;
         const uint32_t columns = left < kDequantColumns ? left : kDequantColumns;
         const uint8_t* weights = blocks + uint64_t{column / 32} * block_bytes;
-        if (m.format.kind == WeightKind::kFloat) {
-          SumGroup<FromFloat>(task, weights, row, count, column, columns, sums);
-        } else if (m.format.kind == WeightKind::kHalf) {
+        if (m.format.kind == WeightKind::kHalf) {
           SumGroup<FromHalf>(task, weights, row, count, column, columns, sums);
         } else if (m.format.kind == WeightKind::kBrain) {
           SumGroup<FromBrain>(task, weights, row, count, column, columns, sums);

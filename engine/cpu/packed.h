@@ -11,7 +11,7 @@
 //           low nibble row r, column 4 t + j; high nibble column 16 + 4 t + j
 //   kInt8   scale[lanes] (x 2 if halves) (minimum[lanes]) s8[lanes * 32]
 //           vector t (of 8), byte 4 r + j: row r, column 4 t + j
-//   kHalf, kBrain, kFloat   column by column, `lanes` values each
+//   kHalf, kBrain   column by column, `lanes` values each
 //
 // Scales are halves, or floats where the source's scale is a product (K-quants).  Rows past
 // the last are zero.
@@ -24,10 +24,10 @@
 
 namespace baton::engine::cpu {
 
-enum class WeightKind : uint8_t { kInt4, kInt8, kHalf, kBrain, kFloat };
+enum class WeightKind : uint8_t { kInt4, kInt8, kHalf, kBrain };
 
 struct Format {
-  WeightKind kind = WeightKind::kFloat;
+  WeightKind kind = WeightKind::kBrain;
   bool wide = false;     // scales and minima are floats
   bool minimum = false;  // always so for kInt4
   bool halves = false;   // two scales, for columns 0..15 and 16..31 (kInt8)
@@ -46,8 +46,6 @@ static inline uint32_t PackedBlockBytes(Format format, uint32_t lanes) {
       return lanes * (2 * scale + 16);
     case WeightKind::kInt8:
       return lanes * (scale * ((format.halves ? 2u : 1u) + (format.minimum ? 1u : 0u)) + 32);
-    case WeightKind::kFloat:
-      return lanes * 32 * 4;
     default:
       return lanes * 32 * 2;
   }

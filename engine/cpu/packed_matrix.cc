@@ -33,9 +33,8 @@ Format FormatOf(TensorType type) {
     case TensorType::kF16:
       return {.kind = WeightKind::kHalf};
     case TensorType::kBf16:
-      return {.kind = WeightKind::kBrain};
     case TensorType::kF32:
-      return {.kind = WeightKind::kFloat};
+      return {.kind = WeightKind::kBrain};
   }
   return {};
 }
@@ -97,15 +96,36 @@ void PackLane(const QuantBlock& source, LaneOfBlock lane, uint8_t* block) {
   }
 }
 
-void PackFloats(const uint8_t* row, uint32_t columns, uint32_t value_bytes, uint32_t lanes,
+// Half and brain floats as they are; floats become brain floats.
+void PackFloats(TensorType type, const uint8_t* row, uint32_t columns, uint32_t lanes,
                 uint32_t lane, uint8_t* target) {
   for (uint32_t column = 0; column < columns; ++column) {
-    std::memcpy(target + (uint64_t{column} * lanes + lane) * value_bytes,
-                row + uint64_t{column} * value_bytes, value_bytes);
+    uint16_t value;
+    if (type == TensorType::kF32) {
+      value = FloatToBrain(GetScale(row + uint64_t{column} * 4, true));
+    } else {
+      std::memcpy(&value, row + uint64_t{column} * 2, sizeof(value));
+    }
+    std::memcpy(target + (uint64_t{column} * lanes + lane) * 2, &value, sizeof(value));
   }
 }
 
 }  // namespace
+
+std::string PackedName(TensorType type) {
+  const Format format = FormatOf(type);
+  switch (format.kind) {
+    case WeightKind::kInt4:
+      return "W4";
+    case WeightKind::kInt8:
+      return format.minimum ? "W8 with minima" : "W8";
+    case WeightKind::kHalf:
+      return "W16 (f16)";
+    case WeightKind::kBrain:
+      return type == TensorType::kF32 ? "W16 (bf16, rounded)" : "W16 (bf16)";
+  }
+  return "";
+}
 
 uint32_t RowOrder::Source(uint32_t row) const {
   if (head_dim == 0) return row;
@@ -135,7 +155,7 @@ void PackGroup(const TensorView& tensor, const MatrixView& matrix, const RowOrde
   for (uint32_t lane = 0; lane < lanes && group * lanes + lane < matrix.rows; ++lane) {
     const uint8_t* row = tensor.data + order.Source(group * lanes + lane) * row_bytes;
     if (!IsQuantized(tensor.type)) {
-      PackFloats(row, matrix.columns, SourceBlockBytes(tensor.type), lanes, lane, blocks);
+      PackFloats(tensor.type, row, matrix.columns, lanes, lane, blocks);
       continue;
     }
     ReadQuantRow(tensor.type, row, matrix.columns, quants.data());
@@ -154,13 +174,9 @@ void DequantizeRow(const MatrixView& matrix, uint32_t row, float* values) {
     const uint8_t* block = blocks + uint64_t{column / kBlockColumns} * block_bytes;
     const uint32_t c = column % kBlockColumns;
     if (!IsInteger(format.kind)) {
-      const uint32_t bytes = format.kind == WeightKind::kFloat ? 4 : 2;
-      const uint8_t* at = block + (c * matrix.lanes + lane.lane) * bytes;
       uint16_t half;
-      std::memcpy(&half, at, sizeof(half));
-      values[column] = format.kind == WeightKind::kFloat  ? GetScale(at, true)
-                       : format.kind == WeightKind::kHalf ? HalfToFloat(half)
-                                                          : BrainToFloat(half);
+      std::memcpy(&half, block + (c * matrix.lanes + lane.lane) * 2, sizeof(half));
+      values[column] = format.kind == WeightKind::kHalf ? HalfToFloat(half) : BrainToFloat(half);
       continue;
     }
     const uint8_t byte = block[lane.quant_at(c)];

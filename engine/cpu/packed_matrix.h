@@ -3,11 +3,13 @@
 
 // Turns the file's tensors into the packed form of packed.h, and back one row at a time.
 //
-// Packing keeps every weight's value: quants and scales are moved, never rounded.  (The one
-// exception is a Q4_0 scale above 8190, whose minimum would not fit a half.)
+// Packing keeps every weight's value: quants and scales are moved, never rounded.  Two
+// exceptions: F32 matrices become bf16, and a Q4_0 scale above 8190, which no quantizer
+// makes, has a minimum that does not fit a half.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "engine/cpu/packed.h"
 #include "engine/model_spec.h"
@@ -21,6 +23,9 @@ struct RowOrder {
   uint32_t rope_dims = 0;
   uint32_t Source(uint32_t row) const;
 };
+
+// What a tensor of this type becomes: "W4", "W8 with minima", "W16 (bf16, rounded)".
+std::string PackedName(TensorType type);
 
 // The packed form of a tensor, without memory (data = nullptr).
 // REQUIRES: columns are a multiple of 32 and of SourceBlockColumns(type).

@@ -6,12 +6,15 @@
 #include <cmath>
 #include <string>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "engine/cpu/gguf_blocks.h"
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/packed_matrix.h"
+#include "engine/forward.h"
+#include "engine/gguf.h"
 
 namespace baton::engine::cpu {
 namespace {
@@ -138,15 +141,11 @@ class Packer {
     RETURN_IF_ERROR(Matrix("q", from.q, q_rows, spec_.hidden, rotated, to.q));
     RETURN_IF_ERROR(Matrix("k", from.k, kv_rows, spec_.hidden, rotated, to.k));
     RETURN_IF_ERROR(Matrix("v", from.v, kv_rows, spec_.hidden, {}, to.v));
-    if (from.q_bias.present()) {
-      RETURN_IF_ERROR(Vector("q_bias", from.q_bias, q_rows, rotated, to.q_bias));
-    }
-    if (from.k_bias.present()) {
-      RETURN_IF_ERROR(Vector("k_bias", from.k_bias, kv_rows, rotated, to.k_bias));
-    }
-    if (from.v_bias.present()) {
-      RETURN_IF_ERROR(Vector("v_bias", from.v_bias, kv_rows, {}, to.v_bias));
-    }
+    RETURN_IF_ERROR(OptionalVector("q_bias", from.q_bias, q_rows, rotated, to.q_bias));
+    RETURN_IF_ERROR(OptionalVector("k_bias", from.k_bias, kv_rows, rotated, to.k_bias));
+    RETURN_IF_ERROR(OptionalVector("v_bias", from.v_bias, kv_rows, {}, to.v_bias));
+    RETURN_IF_ERROR(OptionalVector("q_norm", from.q_norm, spec_.head_dim, rotated, to.q_norm));
+    RETURN_IF_ERROR(OptionalVector("k_norm", from.k_norm, spec_.head_dim, rotated, to.k_norm));
     RETURN_IF_ERROR(Matrix("attention_output", from.attention_output, spec_.hidden, q_rows, {},
                            to.attention_output));
     RETURN_IF_ERROR(Vector("ffn_norm", from.ffn_norm, spec_.hidden, {}, to.ffn_norm));
@@ -175,6 +174,11 @@ class Packer {
     values.resize(count);
     for (uint32_t i = 0; i < count; ++i) values[i] = source[order.Source(i)];
     return absl::OkStatus();
+  }
+
+  absl::Status OptionalVector(const char* name, const TensorView& tensor, uint64_t count,
+                              RowOrder order, std::vector<float>& values) {
+    return tensor.present() ? Vector(name, tensor, count, order, values) : absl::OkStatus();
   }
 
   // Angles in double from the integer position: floats lose the phase of far positions.
@@ -219,3 +223,26 @@ absl::StatusOr<PackedModel> PackModel(const ModelWeights& weights, uint32_t lane
 }
 
 }  // namespace baton::engine::cpu
+
+namespace baton::engine {
+
+std::string DescribeWeights(const ModelWeights& weights) {
+  absl::btree_map<TensorType, uint32_t> counts;
+  const auto count = [&](const TensorView& tensor) { ++counts[tensor.type]; };
+  for (const LayerWeights& layer : weights.layers) {
+    for (const TensorView* tensor : {&layer.q, &layer.k, &layer.v, &layer.attention_output,
+                                     &layer.gate, &layer.up, &layer.down}) {
+      count(*tensor);
+    }
+  }
+  count(weights.embedding);
+  if (weights.output.data != weights.embedding.data) count(weights.output);
+  std::string text;
+  for (const auto& [type, matrices] : counts) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", TensorTypeName(type), " as ",
+                    cpu::PackedName(type), " (", matrices, ")");
+  }
+  return text;
+}
+
+}  // namespace baton::engine

@@ -21,7 +21,7 @@ namespace baton::engine::cpu {
 
 struct PackedLayer {
   std::vector<float> attention_norm, ffn_norm;
-  std::vector<float> q_bias, k_bias, v_bias;  // empty if the model has none
+  std::vector<float> q_bias, k_bias, v_bias, q_norm, k_norm;  // empty if the model has none
   MatrixView q, k, v, attention_output, gate, up, down;
 };
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "engine/model_loader.h"
 
 namespace baton::text {
 namespace {
@@ -46,6 +47,15 @@ absl::StatusOr<TokenizerData> ReadTokenizerData(const engine::Gguf& file) {
                           "tokenizer.ggml.eom_token_id"}) {
     ASSIGN_OR_RETURN(const std::optional<TokenId> id, OptionalId(file, key));
     if (id.has_value()) data.end_ids.push_back(*id);
+  }
+  if (file.Has(engine::kEndTokensKey)) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> ids, file.Integers(engine::kEndTokensKey));
+    for (const int64_t id : ids) {
+      if (id < 0 || id > INT32_MAX) {
+        return absl::InvalidArgumentError(absl::StrCat(engine::kEndTokensKey, ": ", id));
+      }
+      data.end_ids.push_back(static_cast<TokenId>(id));
+    }
   }
   if (file.Has("tokenizer.ggml.add_bos_token")) {
     ASSIGN_OR_RETURN(data.add_bos, file.Bool("tokenizer.ggml.add_bos_token"));
