@@ -59,8 +59,8 @@ struct Config {
     uint32_t batch_tokens = 256;  // tokens in one step of a decode worker
     uint32_t sequences_max = 64;  // running at once on one worker
     bool prefix_cache = true;
-    std::string kv_type = "f16";  // f16, bf16, f32
-    std::string isa = "auto";     // auto, avx2, avx512
+    std::string kv_type = "bf16";  // bf16, f16, int8, f32
+    std::string isa = "auto";      // auto, avx2, avx512
   } engine;
   struct {
     TransportChoice transport = TransportChoice::kAuto;

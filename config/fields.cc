@@ -171,7 +171,7 @@ std::vector<Field> Fields(Config& config) {
   all.push_back(Count("engine.batch_tokens", &config.engine.batch_tokens, 16, 1 << 16));
   all.push_back(Count("engine.sequences_max", &config.engine.sequences_max, 1, 4096));
   all.push_back(Bool("engine.prefix_cache", &config.engine.prefix_cache));
-  all.push_back(Word("engine.kv_type", &config.engine.kv_type, {"f16", "bf16", "f32"}));
+  all.push_back(Word("engine.kv_type", &config.engine.kv_type, {"bf16", "f16", "int8", "f32"}));
   all.push_back(Word("engine.isa", &config.engine.isa, {"auto", "avx2", "avx512"}));
   auto& kv = config.kv_transfer;
   all.push_back(Transport("kv_transfer.transport", &kv.transport));

@@ -34,6 +34,7 @@ std::optional<Refusal> CheckLayout(const Layout& mine, const Layout& theirs) {
       {"layout.block_tokens", mine.block_tokens, theirs.block_tokens},
       {"layout.element_type", mine.element_type, theirs.element_type},
       {"layout.element_bytes", mine.element_bytes, theirs.element_bytes},
+      {"layout.scale_bytes", mine.scale_bytes, theirs.scale_bytes},
   };
   for (const auto& row : rows) {
     if (auto refusal = Differ(row.field, row.mine, row.theirs)) return refusal;
@@ -49,6 +50,7 @@ void PutLayout(ByteWriter& out, const Layout& layout) {
   out.Put<uint32_t>(layout.block_tokens);
   out.Put<uint8_t>(layout.element_type);
   out.Put<uint32_t>(layout.element_bytes);
+  out.Put<uint32_t>(layout.scale_bytes);
   out.Put<uint32_t>(layout.blocks);
 }
 
@@ -61,6 +63,7 @@ Layout GetLayout(ByteReader& in) {
   layout.block_tokens = in.Get<uint32_t>();
   layout.element_type = in.Get<uint8_t>();
   layout.element_bytes = in.Get<uint32_t>();
+  layout.scale_bytes = in.Get<uint32_t>();
   layout.blocks = in.Get<uint32_t>();
   return layout;
 }

@@ -19,7 +19,7 @@
 
 namespace baton::kv {
 
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
 // A process for ever: pids are reused, (boot, namespace, pid, start time) is not.
 struct ProcessId {

@@ -21,11 +21,13 @@ struct Layout {
   uint32_t block_tokens = 0;
   uint8_t element_type = 0;  // engine::KvType's number
   uint32_t element_bytes = 0;
-  uint32_t blocks = 0;  // in the pool; peers may differ in this one
+  uint32_t scale_bytes = 0;  // per token and head, behind the elements of a head's 16 tokens
+  uint32_t blocks = 0;       // in the pool; peers may differ in this one
 
   // Bytes of one (layer, block), contiguous in the pool and on the wire.
   uint64_t block_bytes() const {
-    return uint64_t{2} * kv_heads * block_tokens * head_dim * element_bytes;
+    return uint64_t{2} * kv_heads * block_tokens *
+           (uint64_t{head_dim} * element_bytes + scale_bytes);
   }
   uint64_t pool_bytes() const { return block_bytes() * layers * blocks; }
   uint64_t offset(uint32_t layer, uint32_t block) const {

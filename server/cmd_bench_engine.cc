@@ -143,8 +143,8 @@ class EngineBench {
 
   // Bytes of keys and values of one position, and multiply-adds of one token.
   double KvBytes() const {
-    return 2.0 * spec_.layers * spec_.kv_heads * spec_.head_dim *
-           engine::KvTypeBytes(model_.kv_type);
+    const engine::KvLayout one{spec_.layers, spec_.kv_heads, spec_.head_dim, 1, model_.kv_type};
+    return static_cast<double>(one.pool_bytes()) / kBlockTokens;
   }
   double LayerMacs() const {
     const double q = static_cast<double>(spec_.heads) * spec_.head_dim;

@@ -41,6 +41,19 @@ absl::StatusOr<engine::Activations> ParseActivations(const std::string& word) {
   return absl::InvalidArgumentError(absl::StrCat("--activations: '", word, "' is not int8 or f32"));
 }
 
+absl::StatusOr<engine::KvType> ParseKvType(const std::string& word) {
+  const auto type = engine::ParseKvType(word);
+  if (type.has_value()) return *type;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--kv-type: '", word, "' is not bf16, f16, int8 or f32"));
+}
+
+// With f32 activations nothing shall round but the weights.
+std::string DefaultKvType(const CommandLine& line) {
+  return line.Get("activations", "int8") == "f32" ? "f32"
+                                                  : engine::KvTypeName(engine::kDefaultKvType);
+}
+
 absl::StatusOr<engine::ForwardOptions> OptionsOf(const CommandLine& line) {
   engine::ForwardOptions options;
   ASSIGN_OR_RETURN(const int64_t threads, line.Integer("threads", ProcessorCount()));
@@ -57,14 +70,16 @@ absl::StatusOr<engine::ForwardOptions> OptionsOf(const CommandLine& line) {
 }  // namespace
 
 std::vector<FlagSpec> LocalModelFlags() {
-  return {{"model", "FILE", "the model, a GGUF file"},
+  return {{"model", "FILE", "the model, a GGUF file or a Hugging Face folder"},
           {"threads", "N", "compute threads (default: the processors)"},
           {"isa", "NAME", "auto, scalar, avx2 or avx512 (default auto)"},
-          {"activations", "TYPE", "int8 or f32; f32 is exact and slow (default int8)"}};
+          {"activations", "TYPE", "int8 or f32; f32 is exact and slow (default int8)"},
+          {"kv-type", "TYPE", "bf16, f16, int8 or f32 (default bf16; f32 with f32 activations)"}};
 }
 
 absl::Status CheckLocalModelFlags(const CommandLine& line) {
   if (!line.Has("model")) return absl::InvalidArgumentError("--model FILE is missing");
+  RETURN_IF_ERROR(ParseKvType(line.Get("kv-type", DefaultKvType(line))).status());
   return OptionsOf(line).status();
 }
 
@@ -80,7 +95,7 @@ absl::StatusOr<LocalModel> LoadLocalModel(const CommandLine& line) {
     std::fprintf(stderr, "\rloading %s: %d %%", path.c_str(), percent);
   };
   LocalModel model;
-  ASSIGN_OR_RETURN(engine::Gguf file, engine::Gguf::Open(path));
+  ASSIGN_OR_RETURN(engine::Gguf file, engine::OpenModel(path));
   model.file = std::make_unique<engine::Gguf>(std::move(file));
   ASSIGN_OR_RETURN(const engine::ModelWeights weights, engine::LoadModel(*model.file));
   auto forward = engine::Forward::Create(weights, options);
@@ -88,7 +103,7 @@ absl::StatusOr<LocalModel> LoadLocalModel(const CommandLine& line) {
   if (!forward.ok()) return forward.status();
   model.forward = *std::move(forward);
   model.threads = options.threads;
-  if (options.activations == engine::Activations::kF32) model.kv_type = engine::KvType::kF32;
+  ASSIGN_OR_RETURN(model.kv_type, ParseKvType(line.Get("kv-type", DefaultKvType(line))));
   return model;
 }
 

@@ -3,8 +3,8 @@
 
 // A model in this process, for the commands that compute by themselves.
 //
-// The flags --model, --threads, --isa and --activations say which and how.  Progress goes
-// to stderr: a moving percentage on a terminal, one line otherwise.
+// The flags --model, --threads, --isa, --activations and --kv-type say which and how.  Progress
+// goes to stderr: a moving percentage on a terminal, one line otherwise.
 //
 // Cost:  packing the weights takes about a second for 100 MB.
 // Fails: InvalidArgument or NotFound for a bad file or flag, Unavailable for an instruction
@@ -28,7 +28,7 @@ struct LocalModel {
   std::unique_ptr<engine::Gguf> file;  // the weights' views point into it
   std::unique_ptr<engine::Forward> forward;
   uint32_t threads = 1;
-  engine::KvType kv_type = engine::KvType::kF16;
+  engine::KvType kv_type = engine::kDefaultKvType;
 };
 
 // The flags that Load reads, to be part of a command's own.

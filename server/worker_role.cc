@@ -24,11 +24,6 @@ namespace {
 constexpr int kKernelVersion = 1;
 constexpr absl::Duration kWedged = absl::Seconds(10);
 
-engine::KvType KvTypeOf(const std::string& name) {
-  if (name == "f32") return engine::KvType::kF32;
-  return name == "bf16" ? engine::KvType::kBf16 : engine::KvType::kF16;
-}
-
 engine::Isa IsaOf(const std::string& name) {
   if (name == "avx2") return engine::Isa::kAvx2;
   return name == "avx512" ? engine::Isa::kAvx512 : engine::Isa::kAuto;
@@ -72,14 +67,13 @@ std::vector<MetricFamily> BlockFamilies(const engine::BlockCounts& blocks,
                                                          "quarantined"};
   const std::array<uint32_t, 5> values = {blocks.free, blocks.used, blocks.cached, blocks.reserved,
                                           blocks.quarantined};
-  static constexpr std::array<const char*, 3> kTypes = {"f32", "f16", "bf16"};
   return {ByName("baton_kv_blocks", "Blocks of the KV pool, each in one state.", MetricKind::kGauge,
                  "state", kStates, values),
           OneSeries("baton_kv_config_info", "How the KV pool is made; the value is 1.",
                     MetricKind::kGauge, 1,
                     {{"block_size", absl::StrCat(kBlockTokens)},
                      {"num_blocks", absl::StrCat(layout.blocks)},
-                     {"dtype", kTypes[static_cast<size_t>(layout.type)]},
+                     {"dtype", engine::KvTypeName(layout.type)},
                      {"layout", "gqa"}})};
 }
 
@@ -112,7 +106,7 @@ absl::Status WorkerParts::ListenAdmin() {
 
 absl::Status WorkerParts::Make() {
   RETURN_IF_ERROR(ListenAdmin());
-  ASSIGN_OR_RETURN(const engine::Gguf file, engine::Gguf::Open(config.model.path));
+  ASSIGN_OR_RETURN(const engine::Gguf file, engine::OpenModel(config.model.path));
   ASSIGN_OR_RETURN(const engine::ModelWeights weights, engine::LoadModel(file));
   engine::ForwardOptions options;
   options.threads = worker.threads;
@@ -125,6 +119,7 @@ absl::Status WorkerParts::Make() {
   LogInfo("model loaded", {{"path", config.model.path},
                            {"architecture", weights.spec.architecture},
                            {"isa", forward->isa_name()},
+                           {"weights", engine::DescribeWeights(weights)},
                            {"weight_bytes", forward->weight_bytes()},
                            {"load_ms", absl::ToDoubleMilliseconds(clock.Now() - started)}});
   RETURN_IF_ERROR(MakeTransport(weights.spec, forward->isa_name()));
@@ -139,7 +134,7 @@ absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std
   layout.layers = spec.layers;
   layout.kv_heads = spec.kv_heads;
   layout.head_dim = spec.head_dim;
-  layout.type = KvTypeOf(config.engine.kv_type);
+  layout.type = *engine::ParseKvType(config.engine.kv_type);
   const uint64_t bytes_per_block = layout.block_bytes() * layout.layers;
   layout.blocks = static_cast<uint32_t>(
       std::min<uint64_t>(worker.kv_memory_bytes / bytes_per_block, UINT32_MAX));
@@ -164,6 +159,7 @@ absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std
                     kBlockTokens,
                     static_cast<uint8_t>(layout.type),
                     engine::KvTypeBytes(layout.type),
+                    engine::KvScaleBytes(layout.type),
                     layout.blocks};
   options.model_fingerprint = model_fingerprint;
   options.numeric_class =

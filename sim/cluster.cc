@@ -21,7 +21,7 @@ engine::KvLayout LayoutOf(const ClusterOptions& options, uint32_t blocks) {
           .kv_heads = 1,
           .head_dim = 4,
           .blocks = blocks,
-          .type = engine::KvType::kF16};
+          .type = options.kv_scales ? engine::KvType::kInt8 : engine::kDefaultKvType};
 }
 
 kv::Layout WireLayout(const engine::KvLayout& layout) {
@@ -31,6 +31,7 @@ kv::Layout WireLayout(const engine::KvLayout& layout) {
           .block_tokens = kBlockTokens,
           .element_type = static_cast<uint8_t>(layout.type),
           .element_bytes = engine::KvTypeBytes(layout.type),
+          .scale_bytes = engine::KvScaleBytes(layout.type),
           .blocks = layout.blocks};
 }
 

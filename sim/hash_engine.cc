@@ -24,7 +24,7 @@ uint64_t Mix(uint64_t a, uint64_t b) { return SplitMix64(SplitMix64(a) ^ b); }
 struct Row {
   std::vector<uint8_t> bytes;
   explicit Row(const KvLayout& layout)
-      : bytes(2 * layout.kv_heads * layout.head_dim * KvTypeBytes(layout.type)) {}
+      : bytes(2 * layout.kv_heads * (layout.row_bytes() + KvScaleBytes(layout.type))) {}
 
   void Fill(uint64_t value, uint32_t layer) {
     for (size_t at = 0; at < bytes.size(); at += 8) {
@@ -45,10 +45,18 @@ struct Row {
   template <typename CopyPiece>
   void EachPiece(const KvPool& pool, uint32_t layer, BlockIndex block, uint32_t token,
                  CopyPiece copy) {
-    const size_t piece = size_t{pool.layout.head_dim} * KvTypeBytes(pool.layout.type);
+    const KvLayout& layout = pool.layout;
+    const size_t size = layout.row_bytes();
+    const size_t scale = KvScaleBytes(layout.type);
     uint8_t* const base = pool.at(layer, block);
-    for (uint32_t i = 0; i < 2 * pool.layout.kv_heads; ++i) {
-      copy(bytes.data() + i * piece, base + (size_t{i} * kBlockTokens + token) * piece, piece);
+    uint8_t* row = bytes.data();
+    for (uint32_t i = 0; i < 2 * layout.kv_heads; ++i) {
+      const uint32_t which = i / layout.kv_heads;
+      const uint32_t head = i % layout.kv_heads;
+      copy(row, base + layout.rows_offset(which, head) + token * size, size);
+      row += size;
+      copy(row, base + layout.scales_offset(which, head) + token * scale, scale);
+      row += scale;
     }
   }
   void Store(const KvPool& pool, uint32_t layer, BlockIndex block, uint32_t token) {

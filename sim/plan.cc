@@ -34,6 +34,7 @@ Fields FieldsOf(ClusterOptions& o) {
           {"prefill_blocks", &o.prefill_blocks},
           {"decode_blocks", &o.decode_blocks},
           {"layers", &o.layers},
+          {"kv_scales", &o.kv_scales},
           {"path", &o.path},
           {"close_fences", &o.close_fences},
           {"several_hosts", &o.several_hosts},

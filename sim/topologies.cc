@@ -48,6 +48,7 @@ void Scarce(ClusterOptions& o, Random& random) {
 
 void Limits(ClusterOptions& o, Random& random) {
   o.layers = Number(random, 1, 3);
+  o.kv_scales = o.layers == 2;
   o.engine.step = absl::Microseconds(random.Between(500, 5000));
   o.engine.token = absl::Microseconds(random.Between(10, 400));
   o.router.colocate_below_tokens = Number(random, 1, 100);

@@ -10,6 +10,9 @@
 //
 // Keys past the last position are never read: blocks may hold anything there.
 //
+// A row of int8 has a scale.  It multiplies the key's score, and of V the softmax weight:
+// the sums run over the bytes as they are.
+//
 // Included once per instruction set, after rows_inl.h.
 #pragma once
 
@@ -31,6 +34,10 @@ struct FromHalf {
 struct FromBrain {
   static constexpr uint32_t kBytes = 2;
   static V8 Get(const uint8_t* p) { return LoadBrain(p); }
+};
+struct FromSigned {
+  static constexpr uint32_t kBytes = 1;
+  static V8 Get(const uint8_t* p) { return LoadSigned(p); }
 };
 
 // scores[r * kTileTokens + i] = query r . key i, for 4 keys.
@@ -212,10 +219,8 @@ void Finish(const AttentionState& state, uint32_t rows, uint32_t head_dim, float
 
 // K (which = 0) or V (1) of a block's tokens for the task's head, contiguous.
 inline const uint8_t* BlockRows(const Attention& task, uint32_t block, uint32_t which) {
-  const KvLayout& layout = task.pool->layout;
-  const uint64_t head_bytes = uint64_t{kBlockTokens} * layout.head_dim * KvTypeBytes(layout.type);
   return task.pool->at(task.layer, task.block_table[block]) +
-         (uint64_t{which} * layout.kv_heads + task.kv_head) * head_bytes;
+         task.pool->layout.rows_offset(which, task.kv_head);
 }
 
 // Asks for what is needed after K or V of `block`: its V, or the next tile's K.
@@ -223,8 +228,8 @@ inline void PrefetchAfter(const Attention& task, uint32_t block, uint32_t which)
   const uint32_t next = which == 0 ? block : block + kTileTokens / kBlockTokens;
   if (next > (task.position + task.tokens - 1) / kBlockTokens) return;
   const uint8_t* rows = BlockRows(task, next, 1 - which);
-  const uint32_t bytes = kBlockTokens * task.head_dim * KvTypeBytes(task.pool->layout.type);
-  for (uint32_t i = 0; i < bytes; i += 64) Prefetch(rows + i);
+  const uint64_t bytes = task.pool->layout.head_bytes();
+  for (uint64_t i = 0; i < bytes; i += 64) Prefetch(rows + i);
 }
 
 // Calls use(rows, first key, keys) for runs of a tile's keys: from the pool block by block,
@@ -251,6 +256,25 @@ void ForKeys(const Attention& task, uint32_t tile, uint32_t which, uint32_t coun
   if (!direct) use(FromFloat{}, reinterpret_cast<const uint8_t*>(task.scratch), 0, count);
 }
 
+// Multiplies each row's numbers, one per key of the tile, with the keys' scales.
+void ScaleByKeys(const Attention& task, uint32_t tile, uint32_t which, uint32_t count,
+                 uint32_t rows, float* numbers) {
+  alignas(32) float scales[kTileTokens] = {};
+  for (uint32_t first = 0; first < count; first += kBlockTokens) {
+    const uint32_t block = (tile * kTileTokens + first) / kBlockTokens;
+    const uint32_t left = count - first < kBlockTokens ? count - first : kBlockTokens;
+    const uint8_t* from = task.pool->at(task.layer, task.block_table[block]) +
+                          task.pool->layout.scales_offset(which, task.kv_head);
+    __builtin_memcpy(scales + first, from, left * sizeof(float));
+  }
+  for (uint32_t r = 0; r < rows; ++r) {
+    float* row = numbers + uint64_t{r} * kTileTokens;
+    for (uint32_t i = 0; i < count; i += kLanes) {
+      Store(row + i, Mul(Load(row + i), Load(scales + i)));
+    }
+  }
+}
+
 struct TileScratch {
   float* scores;  // (rows, kTileTokens)
   float* values;  // (rows, head_dim)
@@ -272,6 +296,8 @@ void AttendTile(const Attention& task, uint32_t tile, const float* const* querie
                   Scores<decltype(from)>(queries + skip, rows, keys, keys_count, head_dim,
                                          scratch.scores + at);
                 });
+  constexpr bool kScaled = From::kBytes == 1;
+  if constexpr (kScaled) ScaleByKeys(task, tile, 0, count, rows, scratch.scores);
   float maxima[kAttentionRowsMax];
   float sums[kAttentionRowsMax];
   for (uint32_t r = 0; r < rows; ++r) {
@@ -279,6 +305,7 @@ void AttendTile(const Attention& task, uint32_t tile, const float* const* querie
     Softmax(scratch.scores + uint64_t{r} * kTileTokens, seen < kTileTokens ? seen : kTileTokens,
             maxima + r, sums + r);
   }
+  if constexpr (kScaled) ScaleByKeys(task, tile, 1, count, rows, scratch.scores);
   ForKeys<From>(task, tile, 1, count, direct,
                 [&](auto from, const uint8_t* v, uint32_t at, uint32_t keys_count) {
                   WeightedValues<decltype(from)>(scratch.scores + at, rows, v, keys_count, head_dim,
@@ -317,6 +344,8 @@ void Attend(const Attention& task) {
       return AttendTiles<FromBrain>(task);
     case KvType::kF32:
       return AttendTiles<FromFloat>(task);
+    case KvType::kInt8:
+      return AttendTiles<FromSigned>(task);
   }
 }
 

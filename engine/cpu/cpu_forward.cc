@@ -208,11 +208,20 @@ void CpuForward::MultiplyRange(const Inputs& inputs, const Product& product, uin
 void CpuForward::RotateAndStore(const PackedLayer& layer, uint32_t index, const KvPool& pool) {
   const uint32_t half = spec_.rope_dims / 2;
   const uint32_t head_dim = spec_.head_dim;
-  const KvType type = pool.layout.type;
-  const uint64_t row_bytes = uint64_t{head_dim} * KvTypeBytes(type);
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
   const auto add = [](const std::vector<float>& bias, float* values) {
     for (size_t i = 0; i < bias.size(); ++i) values[i] += bias[i];
+  };
+  const auto norm = [&](const std::vector<float>& weight, float* head) {
+    if (weight.empty()) return;
+    kernels_.rms_norm(head, weight.data(), head_dim, spec_.rms_epsilon, head);
+  };
+  const KvLayout& layout = pool.layout;
+  const auto store = [&](const float* values, uint32_t which, uint32_t head, uint32_t token,
+                         uint8_t* block) {
+    uint8_t* row = block + layout.rows_offset(which, head) + token * layout.row_bytes();
+    auto* scales = reinterpret_cast<float*>(block + layout.scales_offset(which, head));
+    kernels_.store_kv(values, head_dim, layout.type, row, scales + token);
   };
   ForRows([&](uint32_t row, Scratch&) {
     const Row& at = rows_.at(row);
@@ -225,15 +234,16 @@ void CpuForward::RotateAndStore(const PackedLayer& layer, uint32_t index, const 
     add(layer.k_bias, k);
     add(layer.v_bias, v);
     for (uint32_t head = 0; head < spec_.heads; ++head) {
+      norm(layer.q_norm, q + head * head_dim);
       kernels_.rope(q + head * head_dim, cosine, sine, half, head_dim, scale);
     }
     uint8_t* block = pool.at(index, at.block_table[at.position / kBlockTokens]);
+    const uint32_t token = at.position % kBlockTokens;
     for (uint32_t head = 0; head < spec_.kv_heads; ++head) {
+      norm(layer.k_norm, k + head * head_dim);
       kernels_.rope(k + head * head_dim, cosine, sine, half, head_dim, 1.0f);
-      const uint64_t k_row = uint64_t{head} * kBlockTokens + at.position % kBlockTokens;
-      const uint64_t v_row = k_row + uint64_t{spec_.kv_heads} * kBlockTokens;
-      kernels_.store_kv(k + head * head_dim, head_dim, type, block + k_row * row_bytes);
-      kernels_.store_kv(v + head * head_dim, head_dim, type, block + v_row * row_bytes);
+      store(k + head * head_dim, 0, head, token, block);
+      store(v + head * head_dim, 1, head, token, block);
     }
   });
 }

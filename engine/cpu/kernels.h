@@ -80,6 +80,7 @@ struct Kernels {
   void (*store_inputs)(const float* values, uint32_t row, uint32_t column, uint32_t count,
                        const Inputs& inputs);
 
+  // `output` may be `values`.
   void (*rms_norm)(const float* values, const float* weight, uint32_t count, float epsilon,
                    float* output);
   // gate = silu(gate) * up.
@@ -87,8 +88,9 @@ struct Kernels {
   // Rotates pairs (i, i + half) of one head and multiplies all by `scale`.
   void (*rope)(float* head, const float* cosine, const float* sine, uint32_t half,
                uint32_t head_dim, float scale);
-  // Finite values: what does not fit the type becomes its largest.
-  void (*store_kv)(const float* values, uint32_t count, KvType type, uint8_t* target);
+  // One row.  Finite values: what does not fit the type becomes its largest.  `scale`: only
+  // written for kInt8.
+  void (*store_kv)(const float* values, uint32_t count, KvType type, uint8_t* target, float* scale);
 
   void (*attend)(const Attention&);
   // state (+)= partial, in place; merging in tile order gives the bits of one long attend.

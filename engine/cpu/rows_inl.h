@@ -106,7 +106,27 @@ void StoreInputs(const float* values, uint32_t row, uint32_t column, uint32_t co
   }
 }
 
-void StoreKv(const float* values, uint32_t count, KvType type, uint8_t* target) {
+// The row's largest magnitude becomes 127; what is larger than a float can be is cut, and
+// a NaN becomes 127 without being counted.
+void StoreKvInt8(const float* values, uint32_t count, uint8_t* target, float* scale) {
+  V8 highest = Zero();
+  for (uint32_t i = 0; i < count; i += kLanes) highest = Max(Abs(Load(values + i)), highest);
+  const float most = 0x1.fp127f;  // 127 times its scale is still finite
+  const float above = Highest(highest);
+  const float largest = above < most ? above : most;
+  const bool usable = largest > 1e-30f;
+  const V8 inverse = Set1(usable ? 127.0f / largest : 0.0f);
+  for (uint32_t i = 0; i < count; i += kLanes) {
+    const V8 x = Max(Min(Load(values + i), Set1(most)), Set1(-most));
+    const V8 scaled = Round(Mul(x, inverse));
+    StoreBytes(reinterpret_cast<int8_t*>(target) + i,
+               Max(Min(scaled, Set1(127.0f)), Set1(-127.0f)));
+  }
+  *scale = usable ? largest / 127.0f : 0.0f;
+}
+
+void StoreKv(const float* values, uint32_t count, KvType type, uint8_t* target, float* scale) {
+  if (type == KvType::kInt8) return StoreKvInt8(values, count, target, scale);
   const float largest = type == KvType::kF16    ? 65504.0f
                         : type == KvType::kBf16 ? 0x1.fep127f
                                                 : 0x1.fffffep127f;

@@ -57,6 +57,9 @@ inline V8 LoadBrain(const void* p) {
   const __m128i brain = _mm_loadu_si128(static_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(brain), 16));
 }
+inline V8 LoadSigned(const void* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+}
 inline void StoreHalf(void* p, V8 a) {
   _mm_storeu_si128(static_cast<__m128i*>(p),
                    _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

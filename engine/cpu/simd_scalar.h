@@ -102,6 +102,12 @@ inline V8 LoadBrain(const void* p) {
   std::memcpy(brain, p, sizeof(brain));
   return Each([&](uint32_t i) { return BrainToFloat(brain[i]); });
 }
+// Lane i: signed byte i.
+inline V8 LoadSigned(const void* p) {
+  int8_t bytes[8];
+  std::memcpy(bytes, p, sizeof(bytes));
+  return Each([&](uint32_t i) { return static_cast<float>(bytes[i]); });
+}
 inline void StoreHalf(void* p, V8 a) {
   uint16_t half[8];
   for (uint32_t i = 0; i < 8; ++i) half[i] = FloatToHalf(a.lane[i]);

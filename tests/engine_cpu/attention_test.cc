@@ -42,20 +42,27 @@ struct Cache {
         for (uint32_t p = 0; p < kPositions; ++p) {
           std::vector<float> row(head_dim);
           for (float& value : row) value = RandomFloat(random, 1.0f);
-          ScalarKernels().store_kv(row.data(), head_dim, type, At(which, head, p));
+          ScalarKernels().store_kv(row.data(), head_dim, type, At(which, head, p),
+                                   Scale(which, head, p));
         }
       }
     }
   }
   uint8_t* At(uint32_t which, uint32_t head, uint32_t position) {
-    const uint64_t row = (uint64_t{which} * kKvHeads + head) * kBlockTokens + position % 16;
-    return pool.at(0, table[position / 16]) +
-           row * pool.layout.head_dim * KvTypeBytes(pool.layout.type);
+    return pool.at(0, table[position / 16]) + pool.layout.rows_offset(which, head) +
+           position % 16 * pool.layout.row_bytes();
+  }
+  float* Scale(uint32_t which, uint32_t head, uint32_t position) {
+    uint8_t* block = pool.at(0, table[position / 16]);
+    return reinterpret_cast<float*>(block + pool.layout.scales_offset(which, head)) + position % 16;
   }
   float Value(uint32_t which, uint32_t head, uint32_t position, uint32_t d) {
     const uint8_t* at = At(which, head, position) + d * KvTypeBytes(pool.layout.type);
     uint16_t half;
     std::memcpy(&half, at, 2);
+    if (pool.layout.type == KvType::kInt8) {
+      return *Scale(which, head, position) * static_cast<int8_t>(*at);
+    }
     if (pool.layout.type == KvType::kF16) return HalfToFloat(half);
     if (pool.layout.type == KvType::kBf16) return BrainToFloat(half);
     float value;
@@ -148,7 +155,7 @@ double Exact(Cache& cache, Shape shape, const std::vector<float>& queries, uint3
 
 TEST_CASE("attention gives the same bits for one token and for many, and split by tiles") {
   const auto shape = GENERATE(Shape{3, 64}, Shape{1, 8}, Shape{2, 48}, Shape{4, 128}, Shape{7, 80});
-  const auto type = GENERATE(KvType::kF16, KvType::kBf16, KvType::kF32);
+  const auto type = GENERATE(KvType::kF16, KvType::kBf16, KvType::kF32, KvType::kInt8);
   Cache cache(shape.head_dim, type);
   Random random(2);
   std::vector<float> queries(kPositions * shape.group * shape.head_dim);

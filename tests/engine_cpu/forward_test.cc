@@ -19,15 +19,9 @@ namespace {
 
 constexpr uint32_t kPoolBlocks = 96;
 
-// A KV pool whose unwritten bytes are NaNs, and block tables that are not contiguous.
-struct TestPool {
-  TestPool(const ModelSpec& spec, KvType type)
-      : memory(
-            KvLayout{spec.layers, spec.kv_heads, spec.head_dim, kPoolBlocks, type}.pool_bytes() / 4,
-            0xffffffffu) {
-    pool.layout = {spec.layers, spec.kv_heads, spec.head_dim, kPoolBlocks, type};
-    pool.base = reinterpret_cast<uint8_t*>(memory.data());
-  }
+// Block tables that are not contiguous.
+struct TestPool : NanPool {
+  TestPool(const ModelSpec& spec, KvType type) : NanPool(spec, type, kPoolBlocks) {}
   // Blocks of sequence `index`, scattered; sequences do not share any.
   std::vector<BlockIndex> Table(uint32_t index, uint32_t tokens) const {
     std::vector<BlockIndex> table;
@@ -36,8 +30,6 @@ struct TestPool {
     }
     return table;
   }
-  std::vector<uint32_t> memory;
-  KvPool pool;
 };
 
 std::vector<TokenId> Tokens(uint64_t seed, uint32_t count, uint32_t vocab) {
@@ -87,7 +79,7 @@ bool Available(Isa isa) {
 
 TEST_CASE("a row's logits are the same bits for any chunks and any number of threads") {
   const auto type = GENERATE(TensorType::kQ4_1, TensorType::kQ4_K, TensorType::kQ5_1);
-  const auto kv = GENERATE(KvType::kF16, KvType::kBf16, KvType::kF32);
+  const auto kv = GENERATE(KvType::kF16, KvType::kBf16, KvType::kF32, KvType::kInt8);
   const RandomModel model = MakeRandomModel(type, type == TensorType::kQ4_K);
   const auto tokens = Tokens(7, 150, model.weights.spec.vocab);
   std::vector<float> expected;

@@ -14,6 +14,7 @@
 #include "engine/cpu/isa.h"
 #include "engine/cpu/packed_matrix.h"
 #include "engine/cpu/step.h"
+#include "tests/engine_cpu/gguf_reference.h"
 #include "tests/engine_cpu/random_model.h"
 
 namespace baton::engine::cpu {
@@ -59,26 +60,42 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
 }
 
-// The product in doubles; inputs as `kernels` see them (quantised or not).
-std::vector<double> Exact(const PackedTensor& matrix, const Inputs& inputs) {
-  const uint32_t columns = matrix.view.columns;
-  std::vector<double> result;
-  std::vector<float> weights(columns);
+// A product in doubles, and how far from it a kernel may be.
+struct ExactProduct {
+  double value = 0;
+  double bound = 0;
+};
+
+// Inputs as the kernels see them (quantised or not).  An integer kernel rounds a scale, a dot
+// product and a minimum per block and half, the others every column: each time by at most
+// 2^-24 of the sum of all magnitudes.
+std::vector<ExactProduct> Exact(const TensorView& tensor, const Inputs& inputs) {
+  const auto columns = static_cast<uint32_t>(tensor.columns);
+  const bool quants = inputs.quants != nullptr;
+  const double roundings = quants ? 4.0 * columns / 32 + 4 : columns + 4.0;
+  std::vector<ExactProduct> result;
+  std::vector<QuantBlock> blocks(columns / 32);
   for (uint32_t row = 0; row < inputs.rows; ++row) {
-    for (uint32_t m = 0; m < matrix.view.rows; ++m) {
-      DequantizeRow(matrix.view, m, weights.data());
-      double sum = 0;
+    for (uint32_t m = 0; m < tensor.rows; ++m) {
+      const uint8_t* at = tensor.data + m * (tensor.size_bytes / tensor.rows);
+      if (IsQuantized(tensor.type)) ReadQuantRow(tensor.type, at, columns, blocks.data());
+      ExactProduct product;
       for (uint32_t c = 0; c < columns; ++c) {
-        double x = 0;
-        if (inputs.quants != nullptr) {
-          const uint64_t at = inputs.block_index(row, c / 32);
-          x = double{inputs.scales[at]} * inputs.quants[at * 32 + c % 32];
-        } else {
-          x = inputs.values[uint64_t{row} * columns + c];
+        double x = inputs.values == nullptr ? 0 : inputs.values[uint64_t{row} * columns + c];
+        if (quants) {
+          const uint64_t block = inputs.block_index(row, c / 32);
+          x = double{inputs.scales[block]} * inputs.quants[block * 32 + c % 32];
         }
-        sum += x * double{weights[c]};
+        const double weight = Weight(tensor, m, c);
+        const QuantBlock& b = blocks[c / 32];
+        const double size = IsQuantized(tensor.type)
+                                ? std::abs(double{b.scale[c % 32 / 16]} * b.quant[c % 32]) +
+                                      std::abs(double{b.minimum})
+                                : std::abs(weight);
+        product.value += x * weight;
+        product.bound += std::abs(x) * size * roundings * 0x1p-24;
       }
-      result.push_back(sum);
+      result.push_back(product);
     }
   }
   return result;
@@ -129,9 +146,11 @@ TEST_CASE("products are exact to rounding and the same bits on every instruction
         FillInputs(ScalarKernels(), values,
                    scalar_inputs.Resize(rows, columns, 6, quants, !quants));
         const auto expected = Product(ScalarKernels(), scalar_matrix, scalar_inputs.get(), add);
-        const auto exact = Exact(scalar_matrix, scalar_inputs.get());
+        const auto exact = Exact(tensor, scalar_inputs.get());
         for (size_t i = 0; i < exact.size(); ++i) {
-          REQUIRE(expected[i] - (add ? 0.5 : 0.0) == Approx(exact[i]).margin(2e-4));
+          const double before = add ? 0.5 : 0.0;
+          REQUIRE(std::abs(expected[i] - before - exact[i].value) <=
+                  exact[i].bound + before * 0x1p-23);
         }
         for (const Kernels* kernels : Others()) {
           INFO(kernels->name);
@@ -146,27 +165,49 @@ TEST_CASE("products are exact to rounding and the same bits on every instruction
   }
 }
 
-TEST_CASE("the largest quants do not saturate") {
-  for (const TensorType type : {TensorType::kQ4_0, TensorType::kQ8_0}) {
-    for (const uint8_t fill : {0x00, 0x7f, 0x80, 0xff}) {
-      const uint32_t block_bytes = SourceBlockBytes(type);
-      std::vector<uint8_t> bytes(8 * block_bytes, fill);
-      for (uint32_t row = 0; row < 8; ++row) {
-        const uint16_t one = FloatToHalf(1.0f);
-        std::memcpy(bytes.data() + row * block_bytes, &one, 2);
+// Where a block of the type keeps its halves: scale, and minimum or a second scale.
+void PutScales(TensorType type, float scale, uint8_t* block) {
+  const uint16_t half = FloatToHalf(scale);
+  if (type == TensorType::kQ6_K) {
+    std::memcpy(block + 208, &half, 2);
+    return;
+  }
+  std::memcpy(block, &half, 2);
+  const bool two = type == TensorType::kQ4_1 || type == TensorType::kQ5_1 ||
+                   type == TensorType::kQ4_K || type == TensorType::kQ5_K;
+  if (two) std::memcpy(block + 2, &half, 2);
+}
+
+// Sums of 16 bits hold 2 * 8 products of at most 15 * 127, or two of 128 * 127; the largest
+// quants of both signs, 512 columns of them, with the largest scales, must not leave them.
+TEST_CASE("the largest quants and scales neither saturate nor overflow") {
+  std::vector<const Kernels*> all = Others();
+  all.push_back(&ScalarKernels());
+  const auto type =
+      GENERATE(TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kQ5_1,
+               TensorType::kQ8_0, TensorType::kQ4_K, TensorType::kQ5_K, TensorType::kQ6_K);
+  const auto fill = GENERATE(0x00, 0x7f, 0x80, 0xff);
+  const auto scale = GENERATE(1.0f, 65504.0f / 8);
+  INFO("type " << static_cast<int>(type) << " fill " << fill << " scale " << scale);
+  const uint32_t block_bytes = SourceBlockBytes(type);
+  const uint32_t blocks = 3 * 512 / SourceBlockColumns(type);
+  std::vector<uint8_t> bytes(uint64_t{blocks} * block_bytes, static_cast<uint8_t>(fill));
+  for (uint32_t b = 0; b < blocks; ++b) PutScales(type, scale, bytes.data() + b * block_bytes);
+  const TensorView tensor{type, 3, 512, bytes.data(), bytes.size()};
+  for (const float size : {127.0f, -127.0f, 1e30f}) {
+    const std::vector<float> values(9 * 512, size);
+    for (const Kernels* kernels : all) {
+      INFO(kernels->name << " inputs " << size);
+      const PackedTensor matrix(tensor, kernels->lanes);
+      InputRows inputs;
+      FillInputs(*kernels, values, inputs.Resize(9, 512, kernels->token_tile, true, false));
+      for (uint32_t i = 0; i < 9 * 512; ++i) {
+        REQUIRE(inputs.get().quants[i] == (size < 0 ? -127 : 127));
       }
-      const TensorView tensor{type, 8, 32, bytes.data(), bytes.size()};
-      for (const float sign : {1.0f, -1.0f}) {
-        const std::vector<float> values(32, sign * 127.0f);
-        std::vector<const Kernels*> all = Others();
-        all.push_back(&ScalarKernels());
-        for (const Kernels* kernels : all) {
-          const PackedTensor matrix(tensor, kernels->lanes);
-          InputRows inputs;
-          FillInputs(*kernels, values, inputs.Resize(1, 32, 1, true, false));
-          const auto exact = Exact(matrix, inputs.get());
-          CHECK(Product(*kernels, matrix, inputs.get(), false)[0] == exact[0]);
-        }
+      const auto exact = Exact(tensor, inputs.get());
+      const auto product = Product(*kernels, matrix, inputs.get(), false);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        REQUIRE(std::abs(product[i] - exact[i].value) <= exact[i].bound);
       }
     }
   }
@@ -243,13 +284,17 @@ TEST_CASE("stored KV is always finite and rounds to the nearest") {
     const auto bits = static_cast<uint32_t>(random.Next());
     values.push_back(FloatFromBits(bits));
   }
-  for (const KvType type : {KvType::kF16, KvType::kBf16, KvType::kF32}) {
+  for (const KvType type : kKvTypes) {
     std::vector<uint8_t> expected(values.size() * KvTypeBytes(type));
-    ScalarKernels().store_kv(values.data(), 64, type, expected.data());
+    float scale = -1;
+    ScalarKernels().store_kv(values.data(), 64, type, expected.data(), &scale);
+    CHECK(std::isfinite(scale));
     for (size_t i = 0; i < values.size(); ++i) {
       uint16_t half = 0;
       float value = 0;
-      if (type == KvType::kF32) {
+      if (type == KvType::kInt8) {
+        value = scale * static_cast<int8_t>(expected[i]);
+      } else if (type == KvType::kF32) {
         std::memcpy(&value, expected.data() + i * 4, 4);
       } else {
         std::memcpy(&half, expected.data() + i * 2, 2);
@@ -259,9 +304,29 @@ TEST_CASE("stored KV is always finite and rounds to the nearest") {
     }
     for (const Kernels* kernels : Others()) {
       std::vector<uint8_t> stored(expected.size());
-      kernels->store_kv(values.data(), 64, type, stored.data());
+      float stored_scale = -1;
+      kernels->store_kv(values.data(), 64, type, stored.data(), &stored_scale);
       CHECK(stored == expected);
+      CHECK(stored_scale == scale);
     }
+  }
+}
+
+TEST_CASE("a row of int8 KV is within half a step, whatever its size") {
+  Random random(12);
+  for (const float size : {0.0f, 1e-33f, 1e-6f, 1.0f, 1e30f}) {
+    const auto values = RandomFloats(random, 96, size);
+    int8_t bytes[96];
+    float scale = -1;
+    ScalarKernels().store_kv(values.data(), 96, KvType::kInt8, reinterpret_cast<uint8_t*>(bytes),
+                             &scale);
+    int largest = 0;
+    for (uint32_t i = 0; i < 96; ++i) {
+      largest = std::max(largest, std::abs(int{bytes[i]}));
+      if (size >= 1e-6f) CHECK(std::abs(scale * bytes[i] - values[i]) <= scale * 0.5001f);
+    }
+    CHECK(largest == (size >= 1e-6f ? 127 : 0));
+    CHECK((scale > 0) == (size >= 1e-6f));
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Baton developers
 // SPDX-License-Identifier: Apache-2.0
 
-// Random tensors of every GGUF type, and a small model made of them.
+// Random tensors of every GGUF type, small models made of them, and a KV pool for those.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "engine/cpu/float16.h"
 #include "engine/cpu/gguf_blocks.h"
+#include "engine/kv_layout.h"
 #include "engine/model_spec.h"
 
 namespace baton::engine::cpu {
@@ -97,39 +98,47 @@ struct RandomModel {
   RandomTensors tensors{1};
 };
 
-// 3 query heads per KV head; every matrix of one type except where `mixed`.
-inline RandomModel MakeRandomModel(TensorType type, bool mixed = false) {
-  RandomModel model;
-  ModelSpec& spec = model.weights.spec;
-  spec = {.architecture = "llama",
-          .layers = 2,
-          .hidden = 256,
-          .heads = 6,
-          .kv_heads = 2,
-          .head_dim = 64,
-          .ffn = 512,
-          .vocab = 301,
-          .context = 512,
-          .rms_epsilon = 1e-5f,
-          .rope_theta = 10000.0f,
-          .rope_dims = 64,
-          .rope_interleaved = true};
-  // attention_output has heads * head_dim = 384 columns, no multiple of 256.
-  const TensorType narrow = SourceBlockColumns(type) == 256 ? TensorType::kQ5_0 : type;
+// What MakeRandomModel fills a spec with.
+struct RandomParts {
+  TensorType type = TensorType::kQ8_0;  // of all matrices that `mixed` does not name
+  bool mixed = false;                   // some matrices are not quantised, the embedding is untied
+  bool biases = false;                  // of q, k and v
+  bool head_norms = false;              // of q and k
+};
+
+inline RandomModel MakeRandomModel(const ModelSpec& spec, const RandomParts& parts,
+                                   uint64_t seed = 1) {
+  RandomModel model{.weights = {.spec = spec}, .tensors = RandomTensors(seed)};
+  RandomTensors& make = model.tensors;
+  // K-quants need columns in multiples of 256.
+  const auto matrix = [&](TensorType type, uint32_t rows, uint32_t columns) {
+    const bool fits = columns % SourceBlockColumns(type) == 0;
+    return make.Make(fits ? type : TensorType::kQ5_0, rows, columns);
+  };
+  const TensorType type = parts.type;
+  const bool mixed = parts.mixed;
   const uint32_t q_rows = spec.heads * spec.head_dim;
   const uint32_t kv_rows = spec.kv_heads * spec.head_dim;
-  RandomTensors& make = model.tensors;
   for (uint32_t l = 0; l < spec.layers; ++l) {
     LayerWeights& layer = model.weights.layers.emplace_back();
     layer.attention_norm = make.MakeNorm(spec.hidden);
-    layer.q = make.Make(type, q_rows, spec.hidden);
-    layer.k = make.Make(type, kv_rows, spec.hidden);
-    layer.v = make.Make(mixed ? TensorType::kF16 : type, kv_rows, spec.hidden);
-    layer.attention_output = make.Make(narrow, spec.hidden, q_rows);
+    layer.q = matrix(type, q_rows, spec.hidden);
+    layer.k = matrix(type, kv_rows, spec.hidden);
+    layer.v = matrix(mixed ? TensorType::kF16 : type, kv_rows, spec.hidden);
+    if (parts.biases) {
+      layer.q_bias = make.Make(TensorType::kF32, 1, q_rows, 1.0f);
+      layer.k_bias = make.Make(TensorType::kF32, 1, kv_rows, 1.0f);
+      layer.v_bias = make.Make(TensorType::kF32, 1, kv_rows, 1.0f);
+    }
+    if (parts.head_norms) {
+      layer.q_norm = make.MakeNorm(spec.head_dim);
+      layer.k_norm = make.MakeNorm(spec.head_dim);
+    }
+    layer.attention_output = matrix(type, spec.hidden, q_rows);
     layer.ffn_norm = make.MakeNorm(spec.hidden);
-    layer.gate = make.Make(type, spec.ffn, spec.hidden);
-    layer.up = make.Make(mixed ? TensorType::kBf16 : type, spec.ffn, spec.hidden);
-    layer.down = make.Make(mixed ? TensorType::kF32 : type, spec.hidden, spec.ffn);
+    layer.gate = matrix(type, spec.ffn, spec.hidden);
+    layer.up = matrix(mixed ? TensorType::kBf16 : type, spec.ffn, spec.hidden);
+    layer.down = matrix(mixed ? TensorType::kF32 : type, spec.hidden, spec.ffn);
   }
   model.weights.output_norm = make.MakeNorm(spec.hidden);
   model.weights.output = make.Make(TensorType::kQ8_0, spec.vocab, spec.hidden);
@@ -137,5 +146,39 @@ inline RandomModel MakeRandomModel(TensorType type, bool mixed = false) {
       mixed ? make.Make(TensorType::kF16, spec.vocab, spec.hidden, 1.0f) : model.weights.output;
   return model;
 }
+
+// 3 query heads per KV head.
+inline RandomModel MakeRandomModel(TensorType type, bool mixed = false) {
+  return MakeRandomModel({.architecture = "llama",
+                          .layers = 2,
+                          .hidden = 256,
+                          .heads = 6,
+                          .kv_heads = 2,
+                          .head_dim = 64,
+                          .ffn = 512,
+                          .vocab = 301,
+                          .context = 512,
+                          .rms_epsilon = 1e-5f,
+                          .rope_theta = 10000.0f,
+                          .rope_dims = 64,
+                          .rope_interleaved = true},
+                         {.type = type, .mixed = mixed});
+}
+
+// A KV pool whose unwritten bytes are NaNs.
+struct NanPool {
+  NanPool(const ModelSpec& spec, KvType type, uint32_t blocks) {
+    pool.layout = {spec.layers, spec.kv_heads, spec.head_dim, blocks, type};
+    memory.assign(pool.layout.pool_bytes() / sizeof(uint32_t), 0xffffffffu);
+    pool.base = reinterpret_cast<uint8_t*>(memory.data());
+  }
+  void Forget(BlockIndex block) {
+    for (uint32_t layer = 0; layer < pool.layout.layers; ++layer) {
+      std::memset(pool.at(layer, block), 0xff, pool.layout.block_bytes());
+    }
+  }
+  std::vector<uint32_t> memory;
+  KvPool pool;
+};
 
 }  // namespace baton::engine::cpu

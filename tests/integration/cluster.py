@@ -29,7 +29,8 @@ FAILPOINTS = ROOT / "build-failpoints" / "baton"
 MODEL = ROOT / "models" / "smollm2-135m-instruct-q4_1.gguf"
 MODEL_NAME = "smollm2-135m-instruct"
 LAYERS = 30
-BLOCK_BYTES = 2 * 3 * 16 * 64 * 2  # K and V, kv heads, tokens, head dim, f16
+# K and V, kv heads, tokens, bytes of a row (head dim 64); int8 rows have a scale.
+BLOCK_BYTES = {"bf16": 2 * 3 * 16 * 64 * 2, "int8": 2 * 3 * 16 * (64 + 4)}
 SKIP = 77
 
 

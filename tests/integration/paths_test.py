@@ -4,8 +4,8 @@
 """K8 from outside: the answer does not depend on the path.
 
 Same tokens and bit-equal logprobs for colocated, disaggregated over shared memory and over TCP,
-cold and warm prefix, alone and 8 at a time, greedy and temperature 1 with a seed.  The path is
-proven by the counters of both roles.  --count N runs N prompts of random lengths instead.
+cold and warm prefix, alone and 8 at a time, greedy and temperature 1 with a seed; with int8 KV
+too.  The path is proven by the counters of both roles.  --count N runs N prompts of random lengths instead.
 """
 
 import concurrent.futures
@@ -48,12 +48,14 @@ def transfer_bytes(cluster, role):
                for n in cluster.names(role))
 
 
-def collect(sets, path, transports):
+def collect(sets, path, transports, kv_type, lengths):
     """All answers of one cluster: {(length, sampling): bits}; cold, warm and 8 at a time."""
     answers = {}
-    with Cluster(sets=sets, kv_memory="512MiB") as cluster:
+    with Cluster(sets=[*sets, f"engine.kv_type={kv_type}"], kv_memory="512MiB") as cluster:
+        for name in cluster.names("prefill") + cluster.names("decode"):
+            assert cluster.metrics(name).sum("baton_kv_config_info", dtype=kv_type) == 1, name
         pushed = 0
-        for length in LENGTHS:
+        for length in lengths:
             for sampling in SAMPLING:
                 before = transfer_bytes(cluster, "prefill")
                 computed = sum(cluster.metrics(n).sum("baton_prompt_tokens_total", source="computed")
@@ -65,7 +67,7 @@ def collect(sets, path, transports):
                 if path == "disaggregated":
                     kv = answer["kv"]
                     assert kv["transport"] in transports, kv
-                    assert kv["bytes"] == kv["blocks"] * BLOCK_BYTES * LAYERS, kv
+                    assert kv["bytes"] == kv["blocks"] * BLOCK_BYTES[kv_type] * LAYERS, kv
                     if not cold_or_warm:
                         assert kv["blocks"] == blocks_of(length), (length, kv)
                     after = transfer_bytes(cluster, "prefill")
@@ -81,7 +83,7 @@ def collect(sets, path, transports):
                     assert answer["cached_tokens"] > 0, (length, answer)
         # Warm, and eight at a time.
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            jobs = [(l, s) for l in LENGTHS for s in SAMPLING]
+            jobs = [(l, s) for l in lengths for s in SAMPLING]
             for job, answer in zip(jobs, pool.map(lambda j: ask(cluster, *j), jobs)):
                 assert bits(answer) == answers[job], (path, job, bits(answer), answers[job])
                 assert answer["cached_tokens"] <= answer["prompt_tokens"]
@@ -89,16 +91,22 @@ def collect(sets, path, transports):
     return answers
 
 
-def every_path_gives_the_same_bits():
+def same_bits_on_every_path(kv_type, lengths):
     base = ["engine.batch_tokens=256", "engine.chunk_tokens=512"]
-    colocated = collect(base + ["router.colocate_below_tokens=1000000"], "colocated", ())
+    colocated = collect(base + ["router.colocate_below_tokens=1000000"], "colocated", (), kv_type,
+                        lengths)
     shm = collect(base + ["router.colocate_below_tokens=0", "kv_transfer.transport=shm"],
-                  "disaggregated", ("posix", "sysv"))
+                  "disaggregated", ("posix", "sysv"), kv_type, lengths)
     tcp = collect(["engine.chunk_tokens=208", "router.colocate_below_tokens=0",
-                   "kv_transfer.transport=tcp"], "disaggregated", ("tcp",))
+                   "kv_transfer.transport=tcp"], "disaggregated", ("tcp",), kv_type, lengths)
     for job, expected in colocated.items():
         assert shm[job] == expected, ("shm", job, shm[job], expected)
         assert tcp[job] == expected, ("tcp", job, tcp[job], expected)
+
+
+def every_path_gives_the_same_bits():
+    same_bits_on_every_path("bf16", LENGTHS)
+    same_bits_on_every_path("int8", LENGTHS if COUNT else [17, 700])
 
 
 if __name__ == "__main__":

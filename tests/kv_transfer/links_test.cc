@@ -27,7 +27,7 @@ TEST_CASE("K6: a refusal names the field that differs") {
   };
   CHECK(refused([](Hello&) {}).empty());
   CHECK(refused([](Hello& h) { h.layout.blocks = 99; }).empty());
-  CHECK(refused([](Hello& h) { h.protocol = 2; }) == "protocol");
+  CHECK(refused([](Hello& h) { h.protocol = 1; }) == "protocol");
   CHECK(refused([](Hello& h) { h.role = Role::kDecode; }) == "role");
   CHECK(refused([](Hello& h) { h.self.worker = "decode-0"; }) == "worker");
   CHECK(refused([](Hello& h) { h.self.incarnation = Incarnation(); }) == "incarnation");
@@ -36,6 +36,7 @@ TEST_CASE("K6: a refusal names the field that differs") {
   CHECK(refused([](Hello& h) { h.layout.kv_heads = 3; }) == "layout.kv_heads");
   CHECK(refused([](Hello& h) { h.layout.head_dim = 3; }) == "layout.head_dim");
   CHECK(refused([](Hello& h) { h.layout.element_type = 3; }) == "layout.element_type");
+  CHECK(refused([](Hello& h) { h.layout.scale_bytes = 4; }) == "layout.scale_bytes");
   CHECK(refused([](Hello& h) { h.layout.blocks = 0; }) == "layout.blocks");
   CHECK(refused([](Hello& h) { h.numeric_class = "other"; }) == "numeric class");
 }
