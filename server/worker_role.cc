@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "engine/forward.h"
 #include "engine/gguf.h"
@@ -164,6 +165,9 @@ absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std
   options.model_fingerprint = model_fingerprint;
   options.numeric_class =
       absl::StrCat("cpu/", isa, "/", kKernelVersion, "/", config.engine.kv_type);
+  prefix_class = model_fingerprint;
+  for (const char c : options.numeric_class)
+    prefix_class = SplitMix64(prefix_class ^ static_cast<uint8_t>(c));
   options.choice = ChoiceOf(config.kv_transfer.transport);
   options.devices = config.kv_transfer.devices;
   options.require_rdma = config.kv_transfer.require_rdma;

@@ -58,6 +58,7 @@ class WorkerParts {
   TransportWatch watch;
   WorkerDesk desk;
   uint64_t model_fingerprint = 0;
+  uint64_t prefix_class = 0;  // fingerprint and numeric class in one number (K6)
   engine::KvLayout layout;
   std::unique_ptr<kv::UcxTransport> transport;
   std::unique_ptr<engine::CpuEngine> engine;

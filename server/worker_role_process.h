@@ -85,7 +85,7 @@ class WorkerRoleProcess final : public RoleProcess {
     options.model_fingerprint = parts_.model_fingerprint;
     options.prefix_cache.enabled = config.engine.prefix_cache;
     options.prefix_cache.key = {CounterRandom(parts_.seed, 1, 0), CounterRandom(parts_.seed, 1, 1)};
-    options.prefix_cache.numeric_class = parts_.model_fingerprint;
+    options.prefix_cache.numeric_class = parts_.prefix_class;
     Kind::Configure(config, options);
     return options;
   }

@@ -137,18 +137,19 @@ struct TinyShape {
   uint32_t context = 256;
 };
 
-// The writer of a llama model with weights from `seed`; a test may add to it.
-inline GgufWriter TinyModel(const TinyShape& shape, uint64_t seed) {
+// The writer of a model with weights from `seed`; a test may add to it.
+inline GgufWriter TinyModel(const TinyShape& shape, uint64_t seed,
+                            const std::string& architecture = "llama") {
   GgufWriter writer;
-  writer.AddString("general.architecture", "llama");
-  writer.AddUint("llama.block_count", shape.layers);
-  writer.AddUint("llama.embedding_length", shape.hidden);
-  writer.AddUint("llama.feed_forward_length", shape.ffn);
-  writer.AddUint("llama.context_length", shape.context);
-  writer.AddUint("llama.attention.head_count", shape.heads);
-  writer.AddUint("llama.attention.head_count_kv", shape.kv_heads);
-  writer.AddFloat("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  writer.AddFloat("llama.rope.freq_base", 10000.0f);
+  writer.AddString("general.architecture", architecture);
+  writer.AddUint(architecture + ".block_count", shape.layers);
+  writer.AddUint(architecture + ".embedding_length", shape.hidden);
+  writer.AddUint(architecture + ".feed_forward_length", shape.ffn);
+  writer.AddUint(architecture + ".context_length", shape.context);
+  writer.AddUint(architecture + ".attention.head_count", shape.heads);
+  writer.AddUint(architecture + ".attention.head_count_kv", shape.kv_heads);
+  writer.AddFloat(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
+  writer.AddFloat(architecture + ".rope.freq_base", 10000.0f);
   Random random(seed);
   const auto add = [&](const std::string& name, uint64_t rows, uint64_t columns, double mean) {
     const double scale = mean == 0 ? 2 / std::sqrt(static_cast<double>(columns)) : 0.2;

@@ -166,10 +166,11 @@ Distance CompareAll(Forward& forward, KvType type, size_t tokens_max) {
   std::sort(all.kl.begin(), all.kl.end());
   double sum = 0;
   for (const double kl : all.kl) sum += kl;
-  std::cerr << forward.isa_name() << ": " << all.kl.size() << " rows, KL mean "
-            << sum / all.kl.size() << " p99 " << all.kl[all.kl.size() * 99 / 100] << " max "
-            << all.kl.back() << "; best token " << all.same << "/" << all.rows << ", sure "
-            << all.sure_same << "/" << all.sure_rows << "; best's error " << all.best_error << "\n";
+  std::cerr << forward.isa_name() << ", KV " << KvTypeName(type) << ": " << all.kl.size()
+            << " rows, KL mean " << sum / all.kl.size() << " p99 "
+            << all.kl[all.kl.size() * 99 / 100] << " max " << all.kl.back() << "; best token "
+            << all.same << "/" << all.rows << ", sure " << all.sure_same << "/" << all.sure_rows
+            << "; best's error " << all.best_error << "\n";
   return all;
 }
 
@@ -192,17 +193,27 @@ TEST_CASE("with f32 activations logits are the reference's to the fifth decimal"
   CHECK(all.best_error <= 0.001);
 }
 
-TEST_CASE("with int8 activations logits are within what int8 costs") {
-  auto model = Load(Activations::kInt8, 2);
-  if (!model.has_value()) return;
-  const Distance all = CompareAll(*model->forward, KvType::kF16, SIZE_MAX);
-  REQUIRE(all.rows > 500);
+void CheckInt8(const Distance& all) {
   CHECK(Mean(all.kl) <= 0.006);
   CHECK(all.kl[all.kl.size() * 99 / 100] <= 0.04);
   CHECK(all.kl.back() <= 0.10);
   CHECK(all.same >= 0.95 * all.rows);
   CHECK(all.sure_same >= 0.99 * all.sure_rows);
   CHECK(all.best_error <= 0.8);
+}
+
+TEST_CASE("with int8 activations logits are within what int8 costs") {
+  auto model = Load(Activations::kInt8, 2);
+  if (!model.has_value()) return;
+  const Distance all = CompareAll(*model->forward, kDefaultKvType, SIZE_MAX);
+  REQUIRE(all.rows > 500);
+  CheckInt8(all);
+}
+
+TEST_CASE("keys and values as int8 stay within the same") {
+  auto model = Load(Activations::kInt8, 2);
+  if (!model.has_value()) return;
+  CheckInt8(CompareAll(*model->forward, KvType::kInt8, 600));
 }
 
 TEST_CASE("a row's bits depend neither on threads nor on the cut into chunks") {
@@ -217,7 +228,7 @@ TEST_CASE("a row's bits depend neither on threads nor on the cut into chunks") {
     auto model = Load(Activations::kInt8, threads);
     if (!model.has_value()) return;
     for (const uint32_t chunk : {512u, 1u, 7u, 16u, 33u}) {
-      Scorer scorer(model->forward.get(), KvType::kF16, chunk);
+      Scorer scorer(model->forward.get(), kDefaultKvType, chunk);
       std::vector<uint32_t> bits;
       const auto status =
           scorer.Run(ids, {15, 16, 33, 48, 49}, [&](uint32_t, absl::Span<const float> logits) {
@@ -252,7 +263,7 @@ TEST_CASE("perplexity of the corpus is the reference's within the tolerance") {
   REQUIRE(ids.ok());
   REQUIRE(ids->size() == golden["n_tokens"]);
 
-  Scorer scorer(model->forward.get(), KvType::kF16, 256);
+  Scorer scorer(model->forward.get(), kDefaultKvType, 256);
   double sum = 0, reference_sum = 0;
   uint32_t tokens = 0;
   for (const json& chunk : golden["oracle_float32"]["chunks"]) {

@@ -67,6 +67,33 @@ TEST_CASE("a head of its own is taken if the file has one") {
   CHECK(model->output.data != model->embedding.data);
 }
 
+TEST_CASE("Qwen's pairs lie half a head apart, and its biases and norms of heads are taken") {
+  for (const char* architecture : {"qwen2", "qwen3"}) {
+    GgufWriter writer = TinyModel({}, 1, architecture);
+    const bool norms = std::string(architecture) == "qwen3";
+    for (int l = 0; l < 2; ++l) {
+      const std::string blk = "blk." + std::to_string(l) + ".attn_";
+      if (norms) {
+        writer.AddTensor(blk + "q_norm.weight", {16}, std::vector<float>(16));
+        writer.AddTensor(blk + "k_norm.weight", {16}, std::vector<float>(16));
+      } else {
+        writer.AddTensor(blk + "q.bias", {64}, std::vector<float>(64));
+        writer.AddTensor(blk + "k.bias", {32}, std::vector<float>(32));
+        writer.AddTensor(blk + "v.bias", {32}, std::vector<float>(32));
+      }
+    }
+    const auto bytes = writer.Write();
+    const auto file = Gguf::Decode(bytes, "file");
+    REQUIRE(file.ok());
+    const auto model = LoadModel(*file);
+    REQUIRE(model.status().ToString() == "OK");
+    CHECK(!model->spec.rope_interleaved);
+    CHECK(model->layers[1].q_norm.present() == norms);
+    CHECK(model->layers[1].k_norm.present() == norms);
+    CHECK(model->layers[1].v_bias.present() != norms);
+  }
+}
+
 TEST_CASE("an unknown architecture is named") {
   GgufWriter writer;
   writer.AddString("general.architecture", "mamba");
@@ -90,8 +117,8 @@ TEST_CASE("a missing tensor or key and a wrong shape are named") {
 
 TEST_CASE("what the forward pass does not know is refused, not ignored") {
   GgufWriter tensor = TinyModel({}, 1);
-  tensor.AddTensor("blk.0.attn_q_norm.weight", {16}, std::vector<float>(16));
-  CheckRefused(tensor, "tensor blk.0.attn_q_norm.weight is not part of a llama model");
+  tensor.AddTensor("blk.0.attn_output.bias", {64}, std::vector<float>(64));
+  CheckRefused(tensor, "tensor blk.0.attn_output.bias is not part of a llama model");
 
   GgufWriter experts = TinyModel({}, 1);
   experts.AddUint("llama.expert_count", 8);

@@ -5,8 +5,12 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "engine/cpu/packed_matrix.h"
 #include "tests/engine_cpu/gguf_reference.h"
 #include "tests/engine_cpu/random_model.h"
@@ -41,6 +45,35 @@ TEST_CASE("a packed matrix holds the file's values, each rounded once to a float
       const auto exact = static_cast<float>(Weight(tensor, row, column));
       const float value = values[row * tensor.columns + column];
       if (value != exact) FAIL_CHECK(row << ", " << column << ": " << value << ", not " << exact);
+    }
+  }
+}
+
+std::vector<uint8_t> FromHex(const std::string& text) {
+  const std::string bytes = absl::HexStringToBytes(text);
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST_CASE("a packed matrix holds what GGUF's own package makes of the blocks") {
+  std::ifstream in(std::string(BATON_SOURCE_DIR) + "/tests/golden/gguf_blocks.json");
+  const auto golden = nlohmann::json::parse(in);
+  const uint32_t columns = golden["columns"];
+  REQUIRE(golden["types"].size() == 8);
+  for (const auto& one : golden["types"]) {
+    INFO(one["name"]);
+    const auto bytes = FromHex(one["bytes"]);
+    const auto expected = FromHex(one["values"]);
+    REQUIRE(expected.size() == columns * sizeof(float));
+    const TensorView tensor{one["type"].get<TensorType>(), 1, columns, bytes.data(), bytes.size()};
+    for (const uint32_t lanes : {8u, 16u}) {
+      const auto values = Unpack(tensor, lanes, {});
+      for (uint32_t i = 0; i < columns; ++i) {
+        float value;
+        std::memcpy(&value, expected.data() + i * sizeof(value), sizeof(value));
+        // The package rounds the product and the sum, we the sum only.  A product is at most
+        // 31 times a scale of 63 * 0.1; a quant that is wrong by one would show as 0.001 or more.
+        REQUIRE(std::abs(double{values[i]} - double{value}) <= 0x1p-23 * 31 * 63 * 0.1);
+      }
     }
   }
 }
