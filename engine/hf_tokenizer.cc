@@ -52,6 +52,20 @@ absl::StatusOr<std::vector<const json*>> Parts(const json& tokenizer, const char
   return parts;
 }
 
+// Whether a Split is Llama 3's: its pattern, whose matches and what is between become pieces.
+bool IsLlama3Split(const json& part) {
+  constexpr const char* kPattern =
+      "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
+      " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+  const auto pattern = JsonObject(part, "pattern");
+  if (!pattern.ok() || *pattern == nullptr) return false;
+  const auto regex = JsonString(**pattern, "Regex");
+  const auto behavior = JsonString(part, "behavior");
+  const auto invert = JsonBool(part, "invert");
+  return regex.ok() && *regex == kPattern && behavior.ok() && *behavior == "Isolated" &&
+         invert.ok() && !invert->value_or(false);
+}
+
 // GGUF's name of the pre-tokenizer.
 absl::StatusOr<std::string> PreTokenizerName(const json& tokenizer) {
   ASSIGN_OR_RETURN(const auto parts, Parts(tokenizer, "pre_tokenizer", "pretokenizers"));
@@ -62,6 +76,8 @@ absl::StatusOr<std::string> PreTokenizerName(const json& tokenizer) {
     if (type == "Digits") {
       ASSIGN_OR_RETURN(const auto individual, JsonBool(*part, "individual_digits"));
       if (!individual.value_or(false)) absl::StrAppend(&found, " (groups)");
+    } else if (type == "Split") {
+      absl::StrAppend(&found, IsLlama3Split(*part) ? " (Llama 3)" : " (unknown pattern)");
     } else if (type == "ByteLevel") {
       ASSIGN_OR_RETURN(const auto prefix, JsonBool(*part, "add_prefix_space"));
       ASSIGN_OR_RETURN(const auto regex, JsonBool(*part, "use_regex"));
@@ -71,9 +87,9 @@ absl::StatusOr<std::string> PreTokenizerName(const json& tokenizer) {
   }
   if (found == "ByteLevel") return std::string("gpt-2");
   if (found == "Digits, ByteLevel") return std::string("smollm");
-  return Refused(absl::StrCat("pre_tokenizer [", found,
-                              "]; Baton knows [ByteLevel] and [Digits, ByteLevel]; a GGUF file of "
-                              "the model may name its pre-tokenizer"));
+  if (found == "Split (Llama 3), ByteLevel (no regex)") return std::string("llama-bpe");
+  return Refused(absl::StrCat("pre_tokenizer [", found, "]; Baton knows [ByteLevel], ",
+                              "[Digits, ByteLevel] and Llama 3's"));
 }
 
 absl::Status CheckModel(const json& model) {
@@ -81,10 +97,8 @@ absl::Status CheckModel(const json& model) {
   if (type.value_or("BPE") != "BPE") {
     return Refused(absl::StrCat("model type '", Shown(*type), "'; Baton runs byte-level BPE"));
   }
-  for (const char* key : {"byte_fallback", "ignore_merges"}) {
-    ASSIGN_OR_RETURN(const auto on, JsonBool(model, key));
-    if (on.value_or(false)) return Refused(absl::StrCat("model: \"", key, "\" is not supported"));
-  }
+  ASSIGN_OR_RETURN(const auto byte_fallback, JsonBool(model, "byte_fallback"));
+  if (byte_fallback.value_or(false)) return Refused("model: \"byte_fallback\" is not supported");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     ASSIGN_OR_RETURN(const auto text, JsonString(model, key));
     if (!text.value_or("").empty()) {
@@ -294,6 +308,11 @@ absl::Status ReadTokenizer(const TokenizerTexts& texts, MetadataWriter& out) {
   if (model == nullptr) return Refused("\"model\" is missing");
   RETURN_IF_ERROR(CheckModel(*model));
   ASSIGN_OR_RETURN(const std::string pre, PreTokenizerName(tokenizer));
+  // GGUF says this only by the pre-tokenizer's name.
+  ASSIGN_OR_RETURN(const auto whole, JsonBool(*model, "ignore_merges"));
+  if (whole.value_or(false) != (pre == "llama-bpe")) {
+    return Refused(absl::StrCat("model: \"ignore_merges\" with the pre_tokenizer '", pre, "'"));
+  }
   ASSIGN_OR_RETURN(const Vocabulary vocabulary, ReadVocabulary(tokenizer, *model));
   ASSIGN_OR_RETURN(const std::vector<std::string> merges, ReadMerges(*model));
   out.String("tokenizer.ggml.model", "gpt2");

@@ -22,10 +22,14 @@ namespace baton::text {
 enum class PreTokenizer : uint8_t {
   kGpt2,            // contractions, words, numbers, punctuation, each with one space in front
   kDigitsThenGpt2,  // every digit is a piece, GPT-2's rule in between
+  kLlama3,          // words take one other character in front; numbers in threes; newlines bind
 };
 
 // InvalidArgument names the name if it is not known.
 absl::StatusOr<PreTokenizer> PreTokenizerByName(absl::string_view name);
+
+// Whether a piece that is a token as a whole is taken as it is, whatever merging would give.
+bool TakesWholePieces(PreTokenizer kind);
 
 // Appends the end offset of each piece, in order; together the pieces are `text`.
 // REQUIRES: legal UTF-8, less than 4 GiB.

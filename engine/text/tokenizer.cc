@@ -81,6 +81,7 @@ absl::StatusOr<Tokenizer> Tokenizer::Create(const TokenizerData& data) {
   RETURN_IF_ERROR(CheckIds(data));
   RETURN_IF_ERROR(tokenizer.ReadTokens(data));
   RETURN_IF_ERROR(tokenizer.ReadMerges(data));
+  tokenizer.ReadWholePieces(data);
   tokenizer.bos_ = data.bos;
   tokenizer.add_bos_ = data.add_bos;
   tokenizer.end_ids_ = data.end_ids;
@@ -144,12 +145,27 @@ absl::Status Tokenizer::ReadMerges(const TokenizerData& data) {
   return absl::OkStatus();
 }
 
+void Tokenizer::ReadWholePieces(const TokenizerData& data) {
+  if (!TakesWholePieces(pre_tokenizer_)) return;
+  for (size_t i = 0; i < data.tokens.size(); ++i) {
+    if (data.types[i] == TokenType::kNormal) {
+      whole_pieces_.try_emplace(bytes_[i], static_cast<TokenId>(i));
+    }
+  }
+}
+
 void Tokenizer::EncodePlain(absl::string_view text, Scratch& scratch,
                             std::vector<TokenId>& ids) const {
   scratch.ends.clear();
   Split(pre_tokenizer_, text, scratch.ends);
   uint32_t begin = 0;
   for (const uint32_t end : scratch.ends) {
+    const auto whole = whole_pieces_.find(text.substr(begin, end - begin));
+    if (whole != whole_pieces_.end()) {
+      ids.push_back(whole->second);
+      begin = end;
+      continue;
+    }
     scratch.symbols.clear();
     for (uint32_t i = begin; i < end; ++i) {
       const TokenId id = byte_ids_[static_cast<uint8_t>(text[i])];

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -94,6 +95,7 @@ class Tokenizer {
   Tokenizer() = default;
   absl::Status ReadTokens(const TokenizerData& data);
   absl::Status ReadMerges(const TokenizerData& data);
+  void ReadWholePieces(const TokenizerData& data);
   absl::StatusOr<std::vector<TokenId>> EncodeTrusting(absl::string_view text,
                                                       const Ranges& trusted) const;
 
@@ -106,6 +108,7 @@ class Tokenizer {
   std::vector<bool> control_;            // by id
   std::array<TokenId, 256> byte_ids_{};  // the token of one byte; -1: none
   BpeMerges merges_;
+  absl::flat_hash_map<std::string, TokenId> whole_pieces_;  // by bytes; empty if merging decides
   MarkerTrie markers_;
   std::optional<TokenId> bos_;
   bool add_bos_ = false;

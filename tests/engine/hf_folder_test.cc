@@ -298,6 +298,40 @@ TEST_CASE("a folder's tokenizer, special tokens and template are read") {
   CHECK(VocabularyHoles(*file, 128).size() == 128 - 41 + 41 - 32);  // gaps, and behind the last
 }
 
+TEST_CASE("Llama 3's pre-tokenizer is known by its pattern, and its post-processor adds bos") {
+  TokenizerTexts texts{.tokenizer = TokenizerJson(),
+                       .tokenizer_config = json::object(),
+                       .config = json::object(),
+                       .generation_config = json::object()};
+  texts.tokenizer["model"]["ignore_merges"] = true;
+  texts.tokenizer["pre_tokenizer"]["pretokenizers"] = {
+      {{"type", "Split"},
+       {"pattern",
+        {{"Regex", R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                   R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}}},
+       {"behavior", "Isolated"},
+       {"invert", false}},
+      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}};
+  texts.tokenizer["post_processor"] = {{"type", "Sequence"},
+                                       {"processors",
+                                        {{{"type", "ByteLevel"}},
+                                         {{"type", "TemplateProcessing"},
+                                          {"single",
+                                           {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+                                            {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}}}}};
+  MetadataWriter out;
+  REQUIRE(ReadTokenizer(texts, out).ToString() == "OK");
+  ModelParts parts;
+  parts.header = std::move(out).Take();
+  const auto file = Gguf::Assemble(std::move(parts), "json");
+  REQUIRE(file.ok());
+  const auto data = text::ReadTokenizerData(*file);
+  REQUIRE(data.ok());
+  CHECK(data->pre_tokenizer == "llama-bpe");
+  CHECK(data->add_bos);
+  CHECK(data->bos == 1);
+}
+
 TEST_CASE("llama3 RoPE scaling becomes its divisors") {
   json config = Config();
   config["rope_scaling"] = {{"rope_type", "llama3"},
@@ -361,7 +395,9 @@ TEST_CASE("what a folder has that Baton does not run is refused by name") {
   contains(tokenizer([](json& t) {
              t["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", "x"}}}};
            }),
-           "pre_tokenizer [Split]; Baton knows");
+           "pre_tokenizer [Split (unknown pattern)]; Baton knows");
+  contains(tokenizer([](json& t) { t["model"]["ignore_merges"] = true; }),
+           "\"ignore_merges\" with the pre_tokenizer 'smollm'");
   contains(tokenizer([](json& t) { t["added_tokens"][0]["lstrip"] = true; }), "lstrip");
   contains(tokenizer([](json& t) { t["model"]["vocab"]["zz"] = 5; }), "token id 5 is there twice");
 

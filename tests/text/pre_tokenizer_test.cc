@@ -75,6 +75,24 @@ TEST_CASE("numbers are one piece for GPT-2 and single digits for SmolLM") {
   CHECK(Pieces(PreTokenizer::kDigitsThenGpt2, "x  \xC2\xBD") == List{"x", "  ", "\xC2\xBD"});
 }
 
+TEST_CASE("Llama 3's pieces are the reference's") {
+  std::ifstream file(BATON_SOURCE_DIR "/tests/golden/pre_tokenizer_llama3.jsonl");
+  size_t rows = 0;
+  for (std::string line; std::getline(file, line); ++rows) {
+    const auto row = nlohmann::json::parse(line);
+    const std::string text = row[0];
+    std::vector<uint32_t> ends;
+    Split(PreTokenizer::kLlama3, text, ends);
+    std::vector<uint32_t> expected;
+    for (const uint32_t size : row[1]) {
+      expected.push_back(size + (expected.empty() ? 0 : expected.back()));
+    }
+    INFO(row[0].dump());
+    CHECK(ends == expected);
+  }
+  CHECK(rows > 1000);
+}
+
 TEST_CASE("an unknown pre-tokenizer is an error that names it") {
   const auto unknown = PreTokenizerByName("some-new-one");
   REQUIRE(unknown.status().code() == absl::StatusCode::kInvalidArgument);

@@ -36,6 +36,23 @@ TEST_CASE("a byte without a token vanishes before its neighbours are merged") {
   CHECK(Encode("\x04") == Ids{});
 }
 
+TEST_CASE("Llama 3's pieces that are tokens are taken whole, though no merge makes them") {
+  TokenizerData data = TinyData();
+  data.tokens.push_back(TinySpelling(" quiz"));
+  data.types.push_back(TokenType::kNormal);
+  const auto last = static_cast<TokenId>(data.tokens.size() - 1);
+  for (const char* pre : {"smollm", "llama-bpe"}) {
+    data.pre_tokenizer = pre;
+    const auto tokenizer = Tokenizer::Create(data);
+    REQUIRE(tokenizer.ok());
+    const auto ids = tokenizer->Encode("the quiz", false);
+    REQUIRE(ids.ok());
+    const bool whole = std::string(pre) == "llama-bpe";
+    CHECK((*ids == Ids{TinyId("the"), last}) == whole);
+    CHECK(ids->size() == (whole ? 2u : 6u));
+  }
+}
+
 TEST_CASE("control markers are tokens only where special text is parsed") {
   CHECK(Encode("a<|end|>", true) == Ids{TinyId("a"), kTinyEnd});
   const Ids typed = Encode("a<|end|>");
