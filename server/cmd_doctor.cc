@@ -24,9 +24,11 @@
 #include "engine/gguf.h"
 #include "engine/model_loader.h"
 #include "engine/text/text_model.h"
+#ifdef BATON_UCX
+#include "kv_transfer/ucx_devices.h"
+#endif
 #include "server/commands.h"
 #include "server/config_flags.h"
-#include "server/ucx_probe.h"
 
 namespace baton::server {
 namespace {
@@ -192,17 +194,19 @@ void CheckPorts(const config::Config& config, Findings* findings) {
   if (good > 0) findings->Add(Verdict::kOk, absl::StrFormat("ports: %d can be had", good));
 }
 
+#ifdef BATON_UCX
 void CheckTransports(const config::Config& config, Findings* findings) {
-  const UcxProbe probe = ProbeUcx();
-  if (!probe.error.empty()) {
-    findings->Add(Verdict::kFail, "transports: " + probe.error, "install UCX (deploy/install.sh)");
+  const absl::StatusOr<kv::UcxDevices> ucx = kv::FindUcxDevices();
+  if (!ucx.ok()) {
+    findings->Add(Verdict::kFail, absl::StrCat("transports: ", std::string(ucx.status().message())),
+                  "UCX does not start here: see its log with UCX_LOG_LEVEL=info");
     return;
   }
-  findings->Add(Verdict::kOk, absl::StrCat("transports: UCX ", probe.version, " has ",
-                                           absl::StrJoin(probe.transports, " ")));
-  const bool shm = probe.transports.count("posix") + probe.transports.count("sysv") > 0;
+  findings->Add(Verdict::kOk, absl::StrCat("transports: UCX ", ucx->version, " has ",
+                                           absl::StrJoin(ucx->transports, " ")));
+  const bool shm = ucx->transports.count("posix") + ucx->transports.count("sysv") > 0;
   const bool rdma = std::any_of(
-      probe.transports.begin(), probe.transports.end(),
+      ucx->transports.begin(), ucx->transports.end(),
       [](const std::string& name) { return name.rfind("rc", 0) == 0 || name.rfind("dc", 0) == 0; });
   if (config.kv_transfer.transport == config::TransportChoice::kShm && !shm) {
     findings->Add(Verdict::kFail, "transports: no shared memory",
@@ -213,12 +217,18 @@ void CheckTransports(const config::Config& config, Findings* findings) {
                   "kv_transfer.require_rdma needs an InfiniBand or RoCE device that UCX sees");
   }
   for (const std::string& device : config.kv_transfer.devices) {
-    if (probe.devices.count(device) > 0) continue;
-    findings->Add(
-        Verdict::kWarn, absl::StrCat("device: UCX does not see '", device, "'"),
-        absl::StrCat("kv_transfer.devices may name: ", absl::StrJoin(probe.devices, " ")));
+    if (ucx->devices.count(device) > 0) continue;
+    findings->Add(Verdict::kWarn, absl::StrCat("device: UCX does not see '", device, "'"),
+                  absl::StrCat("kv_transfer.devices may name: ", absl::StrJoin(ucx->devices, " ")));
   }
 }
+
+#else
+void CheckTransports(const config::Config&, Findings* findings) {
+  findings->Add(Verdict::kFail, "transports: this build has no UCX",
+                "build with libucx-dev installed; roles cannot be run without it");
+}
+#endif
 
 int RunDoctor(const CommandLine& line) {
   Findings findings;

@@ -86,7 +86,12 @@ def the_commands_explain_themselves():
         done = start("print-config", "--config", str(path), "--set", "limits.drain=7s")
         assert "drain: 7s  # flag" in done.stdout, done.stdout
         done = start("doctor", "--config", str(path), "--set", f"model.path={MODEL}")
-        assert done.returncode in (0, 1) and "ok" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
+        line = next(one for one in done.stdout.splitlines() if "transports: UCX" in one)
+        assert line.startswith("ok ") and " sysv" in line and " tcp" in line, done.stdout
+        done = start("doctor", "--config", str(path), "--set", f"model.path={MODEL}",
+                     "--set", "kv_transfer.require_rdma=true")
+        assert done.returncode == 1 and "fail" in done.stdout, done.stdout + done.stderr
 
 
 def address(text):
