@@ -117,7 +117,7 @@ def same_bits_on_every_path(kv_type, lengths):
 
 def every_path_gives_the_same_bits():
     same_bits_on_every_path("bf16", LENGTHS)
-    same_bits_on_every_path("int8", LENGTHS if COUNT else [17, 700])
+    same_bits_on_every_path("int8", LENGTHS[:40] if COUNT else [17, 700])
 
 
 if __name__ == "__main__":
