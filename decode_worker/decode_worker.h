@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -168,6 +169,11 @@ class DecodeWorker {
     kTicketsFull,  // only prompts that run here may pass
     kWriterFull,   // only prompts of this writer may not pass
   };
+  // Who may not pass the earlier ones, in one round of admission.
+  struct Closed {
+    bool tickets = false;
+    absl::btree_set<std::string> writers;  // that lack room for an earlier one
+  };
 
   // In the order in which Tick calls them.
   bool PollTransport(absl::Time now);
@@ -195,9 +201,10 @@ class DecodeWorker {
   void OnStepDone(const engine::StepDone& done, absl::Time now);
   void OnSampled(const engine::Sampled& sampled, absl::Time now);
 
-  Admission TryAdmit(Attempt& attempt, bool tickets_full, absl::Time now);
+  Admission TryAdmit(Attempt& attempt, const Closed& closed, absl::Time now);
   // Whether what `missing` blocks need is there; `here`: without a ticket.
-  Admission Room(Attempt& attempt, uint32_t missing, bool here, bool tickets_full, absl::Time now);
+  Admission Room(Attempt& attempt, uint32_t missing, bool here, const Closed& closed,
+                 absl::Time now);
   void RunHere(Attempt& attempt, std::vector<BlockIndex> hits);
   void GrantTicket(Attempt& attempt, std::vector<BlockIndex> hits);
   uint32_t running() const;

@@ -25,18 +25,20 @@ bool DecodeWorker::Admit(absl::Time now) {
   }
   ENSURE(keys.size() == waiting_);
   bool worked = false;
-  bool tickets_full = false;
+  Closed closed;
   for (const uint64_t key : keys) {
     if (running() + reservations_.open() >= options_.sequences_max) break;
-    const Admission admission = TryAdmit(attempts_.at(key), tickets_full, now);
+    Attempt& attempt = attempts_.at(key);
+    const Admission admission = TryAdmit(attempt, closed, now);
     if (admission == Admission::kNoBlocks) break;
-    tickets_full |= admission == Admission::kTicketsFull;
+    closed.tickets |= admission == Admission::kTicketsFull;
+    if (admission == Admission::kWriterFull) closed.writers.insert(attempt.writer->worker);
     worked |= admission == Admission::kOver;
   }
   return worked;
 }
 
-DecodeWorker::Admission DecodeWorker::TryAdmit(Attempt& attempt, bool tickets_full,
+DecodeWorker::Admission DecodeWorker::TryAdmit(Attempt& attempt, const Closed& closed,
                                                absl::Time now) {
   ENSURE(attempt.state == State::kWaiting && attempt.blocks.empty());
   const uint32_t tokens = attempt.sequence.size();
@@ -57,7 +59,7 @@ DecodeWorker::Admission DecodeWorker::TryAdmit(Attempt& attempt, bool tickets_fu
     Fail(attempt, Failure::kWriterLost, absl::UnavailableError("no link to the prefill worker"));
     return Admission::kOver;
   }
-  const Admission room = Room(attempt, missing, here, tickets_full, now);
+  const Admission room = Room(attempt, missing, here, closed, now);
   if (room != Admission::kOver) {
     cache_.Release(hits);
     return room;
@@ -71,13 +73,14 @@ DecodeWorker::Admission DecodeWorker::TryAdmit(Attempt& attempt, bool tickets_fu
 }
 
 DecodeWorker::Admission DecodeWorker::Room(Attempt& attempt, uint32_t missing, bool here,
-                                           bool tickets_full, absl::Time now) {
-  if (!here && !reservations_.WriterFits(attempt.writer->worker, missing)) {
+                                           const Closed& closed, absl::Time now) {
+  if (!here && (closed.writers.contains(attempt.writer->worker) ||
+                !reservations_.WriterFits(attempt.writer->worker, missing))) {
     attempt.writer_wait_until = std::min(attempt.writer_wait_until, now + options_.writer_wait_max);
     return Admission::kWriterFull;
   }
   attempt.writer_wait_until = absl::InfiniteFuture();
-  if (!here && (tickets_full || !reservations_.PoolFits(missing))) return Admission::kTicketsFull;
+  if (!here && (closed.tickets || !reservations_.PoolFits(missing))) return Admission::kTicketsFull;
   // One block to grow for each that runs.
   if (pool_.available() < missing + running()) return Admission::kNoBlocks;
   return Admission::kOver;

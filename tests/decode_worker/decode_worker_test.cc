@@ -215,6 +215,17 @@ TEST_CASE("one writer's full share does not stop the others", "[decode_worker]")
   CHECK(rig.heard.Code(blocked) == absl::StatusCode::kResourceExhausted);
 }
 
+TEST_CASE("a small prompt does not pass an earlier big one of its writer", "[decode_worker]") {
+  Rig rig({.writer_blocks_max = 4});
+  const StreamId first = rig.Reserve(1, Prompt(30));
+  const StreamId big = rig.Reserve(2, Prompt(60, 500));
+  const StreamId small = rig.Reserve(3, Prompt(30, 700));  // there is room for it
+  CHECK(rig.heard.said.count(big) + rig.heard.said.count(small) == 0);
+  rig.Commit(rig.TicketOf(first));
+  CHECK(rig.heard.All<Reserved>(big).size() == 1);
+  CHECK(rig.heard.said.count(small) == 0);
+}
+
 TEST_CASE("quarantine counts against the writer's share in its next life", "[decode_worker]") {
   Rig rig({.writer_blocks_max = 4});
   const StreamId first = rig.Reserve(1, Prompt(60));
