@@ -54,11 +54,16 @@ Cluster::Cluster(const ClusterOptions& options)
     : options_(options),
       random_(options.seed),
       log_(queue_),
-      fabric_(random_, queue_, options.links),
-      net_(queue_, random_.Next(), options.calls),
       checker_(log_, options.engine, LayoutOf(options, options.decode_blocks),
-               ContextTokens(options)) {
-  World world{queue_, random_, fabric_, net_, log_};
+               ContextTokens(options)),
+      checkers_(log_),
+      fabric_(random_, queue_, options.links),
+      net_(queue_, random_.Next(), options.calls) {
+  World world{queue_, random_, fabric_, net_, log_, checkers_};
+  fabric_.Watch(checkers_);
+  checkers_.SetLimits({.decode = options_.decode_options,
+                       .prefill = options_.prefill_options,
+                       .router = options_.router});
   std::vector<router::WorkerSpec> specs;
   for (uint32_t i = 0; i < options_.prefill + options_.decode; ++i) {
     const bool prefill = i < options_.prefill;
@@ -184,17 +189,30 @@ std::string Cluster::Owned() const {
   return owned;
 }
 
-bool Cluster::Settle(absl::Duration limit) {
+bool Cluster::Settle() {
   const auto over = [this] {
-    return std::all_of(replies_.begin(), replies_.end(), [](const Reply& r) { return r.done(); }) &&
-           Owned().empty();
+    return std::all_of(replies_.begin(), replies_.end(), [](const Reply& r) { return r.done(); });
   };
-  if (Until(over, limit)) return true;
-  for (const Reply& reply : replies_) {
-    if (!reply.done()) log_.Violation("K9: client ", reply.client.value(), " never ends");
+  if (!Until(over, LivenessChecker::kRequestMax)) {
+    for (const Reply& reply : replies_) {
+      if (!reply.done()) checkers_.liveness().Unanswered(reply.client.value());
+    }
+    return false;
   }
-  log_.Violation("K9: ", Owned());
-  return false;
+  if (!Until([this] { return Owned().empty(); }, LivenessChecker::kOwnedMax)) {
+    checkers_.liveness().Owned(Owned());
+    return false;
+  }
+  for (const auto& worker : workers_) {
+    if (!worker->alive()) continue;
+    const SimFabric::Index process = worker->process();
+    if (worker->role() == Role::kDecode) {
+      checkers_.CheckIdle(fabric_.life_id(process), fabric_.owner_core(process));
+    } else {
+      checkers_.CheckIdle(fabric_.life_id(process), fabric_.writer_core(process));
+    }
+  }
+  return true;
 }
 
 }  // namespace baton::sim

@@ -89,7 +89,7 @@ class Cluster {
   bool Ready();
   // Until every request is over and nothing is owned by anyone (K9); false if that does not
   // come, and then a violation says what is left.
-  bool Settle(absl::Duration limit = absl::Seconds(90));
+  bool Settle();
   absl::Time now() const { return queue_.Now(); }
 
   // ── clients ───────────────────────────────────────────────────────────────────────
@@ -113,6 +113,7 @@ class Cluster {
   Random& random() { return random_; }
   const ClusterOptions& options() const { return options_; }
   EventQueue& queue() { return queue_; }
+  Checkers& checkers() { return checkers_; }
 
   const std::vector<std::string>& violations() const { return log_.violations(); }
   // What someone still owns, in words; empty if nothing.
@@ -126,9 +127,10 @@ class Cluster {
   EventQueue queue_;
   Random random_;
   EventLog log_;
+  RequestChecker checker_;
+  Checkers checkers_;
   SimFabric fabric_;
   CallNet net_;
-  RequestChecker checker_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::vector<std::unique_ptr<FrontendProcess>> frontends_;
   std::deque<Reply> replies_;

@@ -35,6 +35,7 @@ class EventLog {
     AddLine(absl::StrCat("VIOLATION ", parts...));
   }
 
+  absl::Time now() const { return queue_.Now(); }
   const std::vector<std::string>& violations() const { return violations_; }
   uint64_t hash() const { return hash_; }  // of every line so far
   uint64_t count() const { return count_; }

@@ -13,7 +13,10 @@ struct FrontendProcess::Life {
 
   RoleLoop loop;
   std::unique_ptr<SimWorkerClient> client;
+  std::unique_ptr<AttemptsChecker> attempts;
+  std::unique_ptr<CheckedWorkerClient> checked;
   std::unique_ptr<router::Dispatcher> dispatcher;
+  uint64_t ticks = 0;
 };
 
 FrontendProcess::FrontendProcess(const FrontendSetup& setup, World world, RequestChecker& checker)
@@ -31,8 +34,10 @@ void FrontendProcess::Start() {
   life_->client = std::make_unique<SimWorkerClient>(world_.net, self,
                                                     static_cast<uint32_t>(setup_.workers.size()),
                                                     [loop = &life_->loop] { loop->Ring(); });
+  life_->attempts = world_.checkers.MakeAttempts(setup_.name, self, setup_.router);
+  life_->checked = std::make_unique<CheckedWorkerClient>(*life_->client, *life_->attempts);
   life_->dispatcher = std::make_unique<router::Dispatcher>(
-      setup_.router, setup_.workers, *life_->client, self, world_.random.Next());
+      setup_.router, setup_.workers, *life_->checked, self, world_.random.Next());
   world_.log.Add(setup_.name, "starts as ", ToString(self));
 }
 
@@ -40,8 +45,10 @@ void FrontendProcess::Restart() { Start(); }
 
 bool FrontendProcess::Tick() {
   const absl::Time now = world_.queue.Now();
+  life_->attempts->Ticking(now);
   const bool worked = life_->dispatcher->Tick(now);
   for (const router::ClientOutput& output : life_->dispatcher->TakeOutputs()) {
+    life_->attempts->Told(output);
     const router::ClientKey client = std::visit([](const auto& o) { return o.client; }, output);
     const auto it = open_.find(client);
     if (it == open_.end()) {
@@ -51,13 +58,25 @@ bool FrontendProcess::Tick() {
     Reply& reply = *it->second;
     checker_.Heard(reply, output, now);
     if (reply.on_token && std::holds_alternative<router::Delivered>(output)) reply.on_token();
+    if (reply.over) world_.checkers.liveness().Over(*reply.over);
     if (reply.over) open_.erase(it);
+  }
+  life_->attempts->Ticked();
+  if (++life_->ticks % Checkers::kFullEvery == 0 || open_.empty()) {
+    world_.checkers.CheckFrontend(setup_.name, *life_->attempts, life_->dispatcher->snapshot());
   }
   return worked;
 }
 
 void FrontendProcess::Input(router::ClientInput input) {
   ENSURE(alive());
+  if (const auto* submit = std::get_if<router::Submit>(&input)) {
+    life_->attempts->Submitted(*submit);
+  } else {
+    const auto* cancel = std::get_if<router::Cancel>(&input);
+    life_->attempts->Ending(cancel != nullptr ? cancel->client
+                                              : std::get<router::Complete>(input).client);
+  }
   life_->dispatcher->Receive(std::move(input));
   life_->loop.Ring();
 }

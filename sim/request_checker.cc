@@ -72,7 +72,8 @@ void RequestChecker::Over(Reply& reply, const router::Over& over, absl::Time now
   reply.over = over;
   const bool complete =
       over.outcome == router::Outcome::kStop || over.outcome == router::Outcome::kLength;
-  if (complete != over.status.ok()) log_.Violation("client ", client, ": outcome against status");
+  if (complete != over.status.ok())
+    log_.Violation("K9: client ", client, ": outcome against status");
   if (complete && !reply.completed && reply.tokens.size() != Expected(reply).size()) {
     log_.Violation("K10: client ", client, " is told that its answer is complete after ",
                    reply.tokens.size(), " of ", Expected(reply).size(), " tokens");
@@ -92,7 +93,7 @@ void RequestChecker::CheckStages(const Reply& reply, const router::Stages& s, ab
       std::min({s.queue, s.reserve, s.prefill, s.kv_exposed, s.first_token, s.retry, s.decode});
   if (shortest < absl::ZeroDuration() || first != until - reply.received ||
       first + s.decode != now - reply.received) {
-    log_.Violation("client ", reply.client.value(), ": stages do not add up");
+    log_.Violation("metrics: stages of client ", reply.client.value(), " do not add up");
   }
 }
 

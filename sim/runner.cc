@@ -11,9 +11,14 @@ namespace baton::sim {
 RunResult Runner::Run() {
   ENSURE(CheckPlan(plan_).ok());
   cluster_.Ready();
+  // Without resume, memory pressure may end an answer that has begun.
+  if (plan_.faults.empty() && plan_.cluster.router.resume) {
+    cluster_.checkers().liveness().ExpectNoFaults();
+  }
   Schedule();
   cluster_.Run(plan_.heal_at);
   Heal(cluster_);
+  cluster_.checkers().liveness().FaultsStop(cluster_.now());
   cluster_.Settle();
   Probe();
   return Result();
@@ -45,14 +50,14 @@ void Runner::Schedule() {
 // When all is healed every kind of request is answered by every front end.
 void Runner::Probe() {
   if (!cluster_.Ready()) {
-    cluster_.log().Violation("the cluster does not come together again");
+    cluster_.log().Violation("liveness: the cluster does not come together again");
     return;
   }
   for (uint32_t i = 0; i < cluster_.frontends(); ++i) {
     for (const uint32_t tokens : {5u, 120u}) {
       const Reply& reply = cluster_.Submit({.prompt_tokens = tokens, .frontend = i});
       cluster_.Until([&] { return reply.done(); });
-      if (!reply.ok()) cluster_.log().Violation("a healed cluster does not answer");
+      if (!reply.ok()) cluster_.log().Violation("liveness: a healed cluster does not answer");
     }
   }
   cluster_.Settle();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "sim/checkers/checkers.h"
 #include "sim/sim_process.h"
 #include "sim/sim_transport.h"
 
@@ -32,6 +33,10 @@ void SimFabric::Post(SimProcess* from, kv::LinkId link, kv::DataWrite write) {
   Wire* wire = FindWire(link);
   ENSURE(wire != nullptr && wire->ends[kWriter] == from && !wire->closed[kWriter]);
   const PairState& pair = pairs_[wire->pair];
+  if (checkers_ != nullptr) {
+    checkers_->Posted(from->id, wire->ends[kOwner]->id, link, write, pair.config.path,
+                      pair.config.close_fences);
+  }
   const uint64_t number = write.header.write;
   const absl::Duration span =
       absl::Seconds(static_cast<double>(write.bytes) / pair.config.bandwidth_bytes_per_second);
@@ -81,7 +86,7 @@ void SimFabric::LandPart(kv::LinkId link, uint64_t number, kv::Copy part, bool w
   if (writer_gone || fenced) {
     state.failed = true;
   } else if (owner->alive) {
-    owner->CheckLanding(state.write.header.key.generation);
+    owner->Landing(state.write.header.key, part.target_offset, part.size_bytes);
     ENSURE(part.source_offset + part.size_bytes <= writer->pool.size());
     ENSURE(part.target_offset + part.size_bytes <= owner->pool.size());
     std::memcpy(owner->pool.data() + part.target_offset, writer->pool.data() + part.source_offset,
@@ -101,7 +106,11 @@ void SimFabric::PartDone(kv::LinkId link, uint64_t number) {
 }
 
 void SimFabric::EndWrite(kv::LinkId link, uint64_t number, const absl::Status& status) {
-  writes_.erase({link, number});
+  const auto ended = writes_.find({link, number});
+  if (checkers_ != nullptr) {
+    checkers_->WriteEnded(link, ended->second.write.header.key, ended->second.write.bytes);
+  }
+  writes_.erase(ended);
   Wire* wire = FindWire(link);
   ENSURE(wire != nullptr && wire->posted > 0);
   --wire->posted;
@@ -154,13 +163,14 @@ void SimFabric::ArrivePathB(kv::LinkId link, const kv::DataHeader& header,
   SimProcess* owner = wire->ends[kOwner];
   const auto landing = owner->owner->CheckArrival(link, header, payload.size());
   if (!landing.ok()) return;
+  if (checkers_ != nullptr) checkers_->Permitted(owner->id, header);
   const absl::Duration half = Upto(options_.write_jitter);
   const auto land = [this, link, owner, landing = *landing, header, payload = std::move(payload)](
                         size_t first, size_t end) {
     const Wire* now = FindWire(link);
     if (now == nullptr || now->data_gone[kOwner]) return false;  // abandoned
     for (size_t i = first; i < end; ++i) {
-      owner->CheckLanding(header.key.generation);
+      owner->Landing(header.key, landing.offsets[i], landing.block_bytes);
       std::memcpy(owner->pool.data() + landing.offsets[i], payload.data() + i * landing.block_bytes,
                   landing.block_bytes);
       bytes_landed_ += landing.block_bytes;

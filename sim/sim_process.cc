@@ -7,13 +7,15 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "sim/checkers/checkers.h"
 
 namespace baton::sim {
 
-SimProcess::SimProcess(SimFabric& fabric_in, SimFabric::Index index_in, const kv::Hello& hello,
-                       uint64_t seed)
+SimProcess::SimProcess(SimFabric& fabric_in, SimFabric::Index index_in, LifeId id_in,
+                       const kv::Hello& hello, uint64_t seed)
     : fabric(fabric_in),
       index(index_in),
+      id(id_in),
       process(hello.process),
       host(hello.host),
       pool(hello.layout.pool_bytes()) {
@@ -33,12 +35,14 @@ kv::LinkCore& SimProcess::core() const {
 
 void SimProcess::Grant(const kv::Ticket& ticket) {
   ENSURE(alive && owner != nullptr);
+  if (fabric.checkers_ != nullptr) fabric.checkers_->Granted(id, ticket);
   owner->Grant(ticket);
   RingIfNews();
 }
 
 void SimProcess::Revoke(Generation generation) {
   ENSURE(alive && owner != nullptr);
+  if (fabric.checkers_ != nullptr) fabric.checkers_->Revoked(id, generation);
   filter_.Revoked(generation);
   owner->Revoke(generation);
   RingIfNews();
@@ -46,19 +50,22 @@ void SimProcess::Revoke(Generation generation) {
 
 void SimProcess::Accept(const kv::Ticket& ticket) {
   ENSURE(alive && writer != nullptr);
+  if (fabric.checkers_ != nullptr) fabric.checkers_->Accepted(id, ticket);
   writer->Accept(ticket);
   RingIfNews();
 }
 
-void SimProcess::Write(kv::WriteId id, kv::GrantKey key, uint32_t layer,
+void SimProcess::Write(kv::WriteId write, kv::GrantKey key, uint32_t layer,
                        absl::Span<const kv::WritePiece> pieces) {
   ENSURE(alive && writer != nullptr);
-  writer->Write(id, key, layer, pieces);
+  if (fabric.checkers_ != nullptr) fabric.checkers_->Wrote(id, write, key, layer, pieces);
+  writer->Write(write, key, layer, pieces);
   RingIfNews();
 }
 
 void SimProcess::SendCommit(const kv::Commit& commit) {
   ENSURE(alive && writer != nullptr);
+  if (fabric.checkers_ != nullptr) fabric.checkers_->Committed(id, commit);
   writer->SendCommit(commit);
 }
 
@@ -80,12 +87,17 @@ void SimProcess::Poll(std::vector<kv::TransportEvent>& events) {
     if (const auto* commit = std::get_if<kv::CommitArrived>(&event)) {
       settled_.insert(commit->commit.key.generation);
     }
+    if (fabric.checkers_ != nullptr) fabric.checkers_->Told(id, event);
     events.push_back(std::move(event));
   }
 }
 
-void SimProcess::CheckLanding(Generation generation) const {
-  ENSURE(!settled_.contains(generation));
+void SimProcess::Landing(const kv::GrantKey& key, uint64_t target_offset, uint64_t bytes) const {
+  if (fabric.checkers_ != nullptr) {
+    fabric.checkers_->Landed(key, target_offset, bytes);
+  } else {
+    ENSURE(!settled_.contains(key.generation));
+  }
 }
 
 void SimProcess::RingIfNews() {

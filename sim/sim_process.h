@@ -17,7 +17,8 @@ namespace baton::sim {
 
 class SimProcess final : public kv::OwnerTransport, public kv::WriterTransport, public kv::LinkIo {
  public:
-  SimProcess(SimFabric& fabric, SimFabric::Index index, const kv::Hello& hello, uint64_t seed);
+  SimProcess(SimFabric& fabric, SimFabric::Index index, LifeId id, const kv::Hello& hello,
+             uint64_t seed);
 
   // ── transport ─────────────────────────────────────────────────────────────────────
   void Grant(const kv::Ticket& ticket) override;
@@ -36,13 +37,14 @@ class SimProcess final : public kv::OwnerTransport, public kv::WriterTransport, 
   void Post(kv::LinkId link, kv::DataWrite write) override;
 
   void RingIfNews();
-  // Bytes of this pool must not change under a settled generation (K2).
-  void CheckLanding(Generation generation) const;
+  // Bytes reach this pool.  Unwatched, they abort if the generation is settled (K2).
+  void Landing(const kv::GrantKey& key, uint64_t target_offset, uint64_t bytes) const;
   absl::Time now() const { return fabric.queue_.Now(); }
   kv::LinkCore& core() const;
 
   SimFabric& fabric;
   const SimFabric::Index index;
+  const LifeId id;
   const kv::ProcessId process;
   const std::string host;
   std::vector<uint8_t> pool;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "sim/checkers/checkers.h"
 #include "sim/sim_process.h"
 
 namespace baton::sim {
@@ -49,7 +50,9 @@ void SimFabric::Restart(Index index) {
   hello.layout = config.layout;
   hello.numeric_class = config.numeric_class;
   const uint64_t seed = random_.Next();
-  lives_.push_back(std::make_unique<SimProcess>(*this, index, hello, seed));
+  const LifeId id = lives_.size() + 1;
+  lives_.push_back(std::make_unique<SimProcess>(*this, index, id, hello, seed));
+  if (checkers_ != nullptr) checkers_->Started(id, hello);
   current_[index] = lives_.back().get();
   ScheduleTick(current_[index]);
   for (size_t pair = 0; pair < pairs_.size(); ++pair) {
@@ -87,6 +90,7 @@ const kv::WriterCore& SimFabric::writer_core(Index process) const {
 }
 WorkerRef SimFabric::self(Index process) const { return life(process).core().self().self; }
 uint8_t* SimFabric::pool(Index process) { return life(process).pool.data(); }
+LifeId SimFabric::life_id(Index process) const { return life(process).id; }
 bool SimFabric::alive(Index process) const { return life(process).alive; }
 bool SimFabric::paused(Index process) const { return life(process).paused; }
 SimProcessConfig& SimFabric::config(Index process) { return configs_[process]; }
@@ -171,11 +175,14 @@ void SimFabric::Send(SimProcess* from, kv::LinkId link, std::vector<uint8_t> fra
   if (wire == nullptr) return;
   const int end = wire->ends[kWriter] == from ? kOwner : kWriter;
   ENSURE(!wire->closed[1 - end]);
+  if (checkers_ != nullptr) checkers_->Framed(from->id, wire->ends[end]->id, frame);
   const absl::Time when = std::max(queue_.Now() + Delay(), wire->last[end]);
   wire->last[end] = when;
   SimProcess* to = wire->ends[end];
-  queue_.At(when, [this, link, end, to, frame = std::move(frame)]() mutable {
-    Arrive(link, end, [this, link, to, frame = std::move(frame)] {
+  const LifeId from_id = from->id;
+  queue_.At(when, [this, link, end, to, from_id, frame = std::move(frame)]() mutable {
+    Arrive(link, end, [this, link, to, from_id, frame = std::move(frame)] {
+      if (checkers_ != nullptr) checkers_->FrameArrived(to->id, from_id, queue_.Now());
       to->core().FrameArrived(link, frame, queue_.Now());
     });
   });
@@ -266,6 +273,7 @@ void SimFabric::Crash(Index index) {
   SimProcess& process = life(index);
   ENSURE(process.alive);
   process.alive = false;
+  if (checkers_ != nullptr) checkers_->Gone(process.id);
   process.held.clear();
   process.gone = queue_.Now() + Upto(options_.exit_max);
   std::vector<kv::LinkId> mine;

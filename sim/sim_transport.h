@@ -66,7 +66,9 @@ struct SimPairConfig {
   double bandwidth_bytes_per_second = 10e9;
 };
 
+class Checkers;
 class SimProcess;
+using LifeId = uint64_t;  // one life of a process; never reused
 
 class SimFabric {
  public:
@@ -76,6 +78,9 @@ class SimFabric {
   ~SimFabric();
   SimFabric(const SimFabric&) = delete;
   SimFabric& operator=(const SimFabric&) = delete;
+
+  // Everything from now on is told to them.  REQUIRES: no process yet; they outlive the fabric.
+  void Watch(Checkers& checkers) { checkers_ = &checkers; }
 
   // Starts its first life at once.
   Index Add(const SimProcessConfig& config);
@@ -91,6 +96,7 @@ class SimFabric {
   WorkerRef self(Index process) const;
   uint8_t* pool(Index process);
   bool alive(Index process) const;
+  LifeId life_id(Index process) const;
   bool paused(Index process) const;
   // Called, as an event of its own, when Poll of the current life has news.
   void SetBell(Index process, absl::AnyInvocable<void()> on_news);
@@ -168,6 +174,7 @@ class SimFabric {
   void DepartPathB(kv::LinkId link, uint64_t number, bool waits);
   void ArrivePathB(kv::LinkId link, const kv::DataHeader& header, std::vector<uint8_t> payload);
 
+  Checkers* checkers_ = nullptr;
   Random& random_;
   EventQueue& queue_;
   const SimNetOptions options_;

@@ -21,14 +21,13 @@ struct WorkerProcess::Life {
     prefill.reset();
     decode.reset();
     checked_engine.reset();
-    checked_owner.reset();
     engine.reset();
   }
 
   RoleLoop loop;
+  LifeId id = 0;
+  uint64_t loop_ticks = 0;
   std::unique_ptr<HashEngine> engine;
-  std::unique_ptr<BlockChecker> checker;
-  std::unique_ptr<CheckedOwner> checked_owner;
   std::unique_ptr<CheckedEngine> checked_engine;
   std::unique_ptr<prefill::PrefillWorker> prefill;
   std::unique_ptr<decode::DecodeWorker> decode;
@@ -51,16 +50,15 @@ void WorkerProcess::Start() {
   const WorkerRef self = world_.fabric.self(process);
   const engine::KvPool pool{world_.fabric.pool(process), setup_.layout};
   life->engine = std::make_unique<HashEngine>(setup_.engine, pool, world_.queue);
-  life->checker = std::make_unique<BlockChecker>(setup_.name, world_.log);
-  life->checked_engine = std::make_unique<CheckedEngine>(*life->engine, *life->checker);
+  life->id = world_.fabric.life_id(process);
+  life->checked_engine = std::make_unique<CheckedEngine>(*life->engine, world_.checkers, life->id);
+  world_.checkers.WorkerStarted(life->id, setup_.name, setup_.role);
   if (setup_.role == Role::kPrefill) {
     life->prefill = std::make_unique<prefill::PrefillWorker>(
         setup_.prefill, *life->checked_engine, world_.fabric.writer(process), self, setup_.layout);
   } else {
-    life->checked_owner = std::make_unique<CheckedOwner>(setup_.name, world_.fabric.owner(process),
-                                                         *life->checker, world_.log);
     life->decode = std::make_unique<decode::DecodeWorker>(
-        setup_.decode, *life->checked_engine, *life->checked_owner, self, setup_.layout);
+        setup_.decode, *life->checked_engine, world_.fabric.owner(process), self, setup_.layout);
   }
   life_ = std::move(life);
   stopped_ = wedged_ = false;
@@ -76,20 +74,32 @@ void WorkerProcess::Deliver(Life& life, WorkerInput input) {
   if (!std::holds_alternative<FrontendAlive>(input)) {
     world_.log.Add(setup_.name, "<- ", Describe(input));
   }
+  world_.checkers.Heard(life.id, input);
   life.With([&](auto& worker) { worker.Receive(std::move(input)); });
   life.loop.Ring();
 }
 
 bool WorkerProcess::Tick(Life& life) {
   const absl::Time now = world_.queue.Now();
+  world_.checkers.Ticking(life.id, now);
   const bool worked = life.With([now](auto& worker) { return worker.Tick(now); });
   for (WorkerOutput& output : life.With([](auto& worker) { return worker.TakeOutputs(); })) {
     world_.log.Add(setup_.name, "-> ", Describe(output));
+    world_.checkers.Said(life.id, output, now);
     world_.net.Say(setup_.index, std::move(output));
+  }
+  if (life.prefill) {
+    world_.checkers.Ticked(life.id, now, [&] { return life.prefill->metrics(); });
+  } else {
+    world_.checkers.Ticked(life.id, now, [&] { return life.decode->metrics(); });
+  }
+  if (life.loop_ticks++ % Checkers::kFullEvery == 0) {
+    world_.checkers.CheckSelf(life.id, Status().self);
   }
   const bool must_exit = life.decode && !life.decode->fatal().ok();
   if (must_exit || life.With([](auto& worker) { return worker.drained(); })) {
     world_.log.Add(setup_.name, must_exit ? "must exit" : "is drained and exits");
+    if (!must_exit) world_.checkers.Leaves(life.id);
     Crash();  // what its peers see is the same
   }
   return worked;
@@ -142,6 +152,6 @@ engine::BlockCounts WorkerProcess::blocks() const {
 }
 prefill::Metrics WorkerProcess::prefill_metrics() const { return life_->prefill->metrics(); }
 decode::Metrics WorkerProcess::decode_metrics() const { return life_->decode->metrics(); }
-size_t WorkerProcess::grants() const { return life_->checker->open(); }
+size_t WorkerProcess::grants() const { return world_.checkers.unsettled(life_->id); }
 
 }  // namespace baton::sim

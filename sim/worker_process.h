@@ -18,7 +18,7 @@
 #include "decode_worker/decode_worker.h"
 #include "prefill_worker/prefill_worker.h"
 #include "router/worker_client.h"
-#include "sim/block_checker.h"
+#include "sim/checkers/checkers.h"
 #include "sim/event_log.h"
 #include "sim/hash_engine.h"
 #include "sim/role_loop.h"
@@ -34,6 +34,7 @@ struct World {
   SimFabric& fabric;
   CallNet& net;
   EventLog& log;
+  Checkers& checkers;
 };
 
 struct WorkerSetup {

@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// K7: a restarted process has a new incarnation; nothing of the old one is used again, and one
+// that was declared dead gets no ticket any more.
+//
+// Cost: one look-up per ticket, link and posted write.
+#pragma once
+
+#include "sim/checkers/book.h"
+#include "sim/event_log.h"
+
+namespace baton::sim {
+
+class K7Incarnation {
+ public:
+  K7Incarnation(const Book& book, EventLog& log) : book_(book), log_(log) {}
+
+  void Started(Incarnation incarnation) { New(incarnation, "starts"); }
+  // A worker's own name for its life is its transport's.
+  void Self(LifeId life, const WorkerRef& self);
+  void Told(LifeId life, const kv::TransportEvent& event);
+  void Granted(LifeId owner, const kv::Ticket& ticket);
+  // A frame of the peer reaches it.
+  void Arrived(LifeId at, LifeId from, absl::Time now) { heard_[{at, from}] = now; }
+  // A write leaves for the process at the other end of its link.
+  void Posted(LifeId writer, LifeId owner, const kv::DataWrite& write);
+
+ private:
+  void New(Incarnation incarnation, const char* how);
+
+  const Book& book_;
+  EventLog& log_;
+  // A silent peer is dead after 2 s, a merely broken link is not.
+  void CheckDead(const LifeFacts& facts, Incarnation peer);
+
+  absl::btree_set<Incarnation> seen_;
+  absl::btree_map<std::pair<LifeId, LifeId>, absl::Time> heard_;
+};
+
+}  // namespace baton::sim
