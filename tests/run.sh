@@ -5,6 +5,8 @@
 #   tests/run.sh PART…           some parts of it:
 #     unit         unit tests, the tidy test and the golden files, warnings as errors
 #     sim          the simulator's scenarios and seeds
+#     mutants-few  some faults put into a copy of the tree: the simulator must see them
+#     mutants      all of them; not part of "everything"
 #     integration  real processes: the cluster, its clients, Prometheus, failures
 #     sanitize     unit and simulation, whole, under ASan+UBSan (clang) and under TSan (gcc)
 #     fuzz         every fuzz target for FUZZ_SECONDS (5) or FUZZ_RUNS (4000) from FUZZ_SEED (1),
@@ -58,6 +60,8 @@ ctest_in() {
 
 unit() { ctest_in build -L unit -LE integration; }
 sim() { ctest_in build -L sim; }
+mutants() { tests/mutants/run.sh; }
+mutants_few() { tests/mutants/run.sh --few; }
 
 # Built once for the sanitizers and the fuzzer.  With the second compiler: what gcc alone
 # accepts, or alone warns of, shows here.
@@ -118,10 +122,10 @@ integration() {
 bench_smoke() { ctest_in build -L bench; }
 
 parts=("$@")
-((${#parts[@]})) || parts=(unit sim integration sanitize fuzz bench-smoke)
+((${#parts[@]})) || parts=(unit sim mutants-few integration sanitize fuzz bench-smoke)
 for part in "${parts[@]}"; do
   case "$part" in
-    unit | sim | integration | sanitize | fuzz | bench-smoke) ;;
+    unit | sim | mutants | mutants-few | integration | sanitize | fuzz | bench-smoke) ;;
     *) echo "tests/run.sh: unknown part '$part'" >&2; exit 2 ;;
   esac
 done
@@ -137,6 +141,7 @@ if ((${#failed[@]} == 0)); then
         step sanitize-thread sanitize_thread
         ;;
       bench-smoke) step bench-smoke bench_smoke ;;
+      mutants-few) step mutants-few mutants_few ;;
       *) step "$part" "$part" ;;
     esac
   done

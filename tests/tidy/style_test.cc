@@ -163,6 +163,22 @@ TEST_CASE("a Markdown file has exactly one title", "[tidy]") {
   }
 }
 
+TEST_CASE("the scenario that docs/testing.md shows is a test", "[tidy]") {
+  std::vector<std::string> shown, real;
+  for (const Source& source : Sources()) {
+    const bool doc = source.path == "docs/testing.md";
+    if (!doc && source.path != "tests/sim/example_test.cc") continue;
+    std::vector<std::string>& lines = doc ? shown : real;
+    for (const std::string& line : source.lines) {
+      const bool first = line.rfind("TEST_CASE(", 0) == 0;
+      if (first || !lines.empty()) lines.push_back(line);
+      if (!lines.empty() && line == "}") break;
+    }
+  }
+  REQUIRE(real.size() > 5);
+  CHECK(shown == real);
+}
+
 TEST_CASE("the tree is where it is said to be", "[tidy]") {
   REQUIRE(Sources().size() > 30);  // the tests above read something
 }
