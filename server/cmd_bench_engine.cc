@@ -6,18 +6,23 @@
 // The measurements have the names and the work of llama.cpp's llama-bench and
 // llama-batched-bench: ppN is a prompt of N tokens in an empty cache, tg128 are 128 steps of
 // one token, @d2048 behind 2,048 tokens, xB8 for 8 sequences at once, each behind 128.
-// Nothing is sampled.  tok_s is the median of --reps runs after an untimed one.
+// mixed is a step of 8 decoding sequences and a chunk of 256 prompt tokens together, beside
+// the two alone.  Nothing is sampled.  tok_s is the median of --reps runs after an untimed
+// one.
 //
-// bytes_per_s counts the packed weights once per step and the keys and values that
-// attention reads; ops_per_s two for each multiply-add.  limit_tok_s, for decoding, is what
-// the memory could give: the read bandwidth measured at the start over the bytes of a step.
+// Each line has its limits beside it: what one step reads and computes, over what this
+// machine reads and computes at most (engine/peaks.h, measured at the start).
+//
+//   bytes   the packed weights once per step, and the keys and values that attention reads
+//   ops     two for each multiply-add: of the layers (and the head) in integers if the
+//           weights are quantised, of attention always in floats
+//   limit   the longer of both: bytes at the read bandwidth, ops at the units' speed
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +33,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "engine/peaks.h"
 #include "server/commands.h"
 #include "server/local_model.h"
 
@@ -42,51 +48,64 @@ constexpr int64_t kRepsMax = 1000;
 
 struct Measurement {
   const char* name;
-  uint32_t prompt;  // tokens to time in one go; 0: kSteps steps of one token each
-  uint32_t depth;   // tokens already in each sequence's cache
-  uint32_t sequences;
+  uint32_t prompt;     // tokens to time in one go
+  uint32_t steps;      // of one token of each sequence
+  uint32_t depth;      // tokens already in each sequence's cache
+  uint32_t sequences;  // a prompt beside decoding ones has a sequence of its own
 };
 
 constexpr Measurement kMeasurements[] = {
-    {"pp512", 512, 0, 1},        {"pp2048", 2048, 0, 1},  {"tg128", 0, 0, 1},
-    {"tg128@d2048", 0, 2048, 1}, {"tg128xB8", 0, 128, 8}, {"tg128xB32", 0, 128, 32},
+    {"pp512", 512, 0, 0, 1},         {"pp2048", 2048, 0, 0, 1},
+    {"tg128", 0, kSteps, 0, 1},      {"tg128@d2048", 0, kSteps, 2048, 1},
+    {"tg128xB8", 0, kSteps, 128, 8}, {"tg128xB32", 0, kSteps, 128, 32},
+    {"mixed", 256, 1, 128, 8},
 };
 
-// Reads memory far larger than the caches with `threads` threads: the best of some passes.
-double MeasureReadBandwidth(uint32_t threads) {
-  constexpr size_t kWords = (64u << 20) / sizeof(uint64_t);  // of each thread
-  constexpr int kPasses = 6;
-  const RealClock clock;
-  std::vector<std::vector<uint64_t>> memory(threads, std::vector<uint64_t>(kWords, 1));
-  std::vector<uint64_t> sums(threads);
-  double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const absl::Time start = clock.Now();
-    std::vector<std::thread> workers;
-    for (uint32_t t = 0; t < threads; ++t) {
-      workers.emplace_back(
-          [&, t] { sums[t] = std::accumulate(memory[t].begin(), memory[t].end(), sums[t]); });
-    }
-    for (std::thread& worker : workers) worker.join();
-    const double seconds = absl::FDivDuration(clock.Now() - start, absl::Seconds(1));
-    best = std::max(best, threads * kWords * sizeof(uint64_t) / seconds);
-  }
-  // The sums must be used, or nothing is read.
-  return sums[0] == 0 ? 0 : best;
-}
+// What a measurement computes and reads.
+struct Work {
+  double tokens = 0;
+  double bytes = 0;
+  double layer_ops = 0;  // and the head's
+  double attention_ops = 0;
+};
 
 class EngineBench {
  public:
-  EngineBench(LocalModel model, int reps)
+  EngineBench(LocalModel model, engine::Peaks peaks, int reps)
       : model_(std::move(model)),
         spec_(model_.forward->spec()),
+        peaks_(peaks),
         reps_(reps),
-        read_bytes_per_s_(MeasureReadBandwidth(model_.threads)) {}
+        integers_(static_cast<double>(model_.forward->weight_bytes()) <
+                  kIntegerBytes * (LayerMacs() + HeadMacs())) {}
 
   bool Fits(const Measurement& what) const { return Length(what) <= spec_.context; }
 
   json Measure(const Measurement& what) {
     Prepare(what);
+    json line = Report(what, Median(what));
+    if (what.prompt > 0 && what.steps > 0) {
+      const Measurement prompt{what.name, what.prompt, 0, 0, what.sequences};
+      const Measurement steps{what.name, 0, what.steps, what.depth, what.sequences};
+      const double alone = Median(prompt).seconds + Median(steps).seconds;
+      line["over_alone"] = line["seconds"].get<double>() / alone;
+    }
+    return line;
+  }
+
+ private:
+  struct Timing {
+    double seconds;  // the median
+    double best;
+  };
+  // Packed integers take less of a weight, packed floats more.
+  static constexpr double kIntegerBytes = 1.5;
+
+  static uint32_t Length(const Measurement& what) {
+    return std::max(what.prompt, what.depth + what.steps);
+  }
+
+  Timing Median(const Measurement& what) {
     std::vector<double> seconds;
     for (int rep = 0; rep <= reps_; ++rep) {
       const absl::Time start = clock_.Now();
@@ -94,23 +113,19 @@ class EngineBench {
       if (rep > 0) seconds.push_back(absl::FDivDuration(clock_.Now() - start, absl::Seconds(1)));
     }
     std::sort(seconds.begin(), seconds.end());
-    return Report(what, seconds);
+    return {seconds[seconds.size() / 2], seconds.front()};
   }
 
- private:
-  static uint32_t Length(const Measurement& what) {
-    return what.depth + std::max(what.prompt, what.prompt == 0 ? kSteps : 0);
-  }
-
-  // Memory and caches for the sequences, filled up to their depth.
+  // Memory and caches for the sequences, filled up to their depth, and one more.
   void Prepare(const Measurement& what) {
     const uint32_t blocks = BlocksFor(Length(what));
-    pool_.layout = {spec_.layers, spec_.kv_heads, spec_.head_dim, blocks * what.sequences,
+    const uint32_t sequences = what.sequences + 1;
+    pool_.layout = {spec_.layers, spec_.kv_heads, spec_.head_dim, blocks * sequences,
                     model_.kv_type};
     memory_ = std::make_unique<uint8_t[]>(pool_.layout.pool_bytes());
     pool_.base = memory_.get();
-    tables_.assign(what.sequences, std::vector<BlockIndex>(blocks));
-    for (uint32_t s = 0; s < what.sequences; ++s) {
+    tables_.assign(sequences, std::vector<BlockIndex>(blocks));
+    for (uint32_t s = 0; s < sequences; ++s) {
       std::iota(tables_[s].begin(), tables_[s].end(), s * blocks);
     }
     Random random(1);
@@ -119,83 +134,102 @@ class EngineBench {
     for (uint32_t s = 0; s < what.sequences; ++s) RunPrompt(s, what.depth);
   }
 
+  engine::ForwardSlice Tokens(uint32_t sequence, uint32_t position, uint32_t count) const {
+    return {absl::MakeConstSpan(tokens_).subspan(position, count), position, tables_[sequence],
+            engine::ForwardSlice::Logits::kLast};
+  }
+
   void RunPrompt(uint32_t sequence, uint32_t count) {
     for (uint32_t start = 0; start < count; start += kChunk) {
       const uint32_t size = std::min(kChunk, count - start);
-      engine::ForwardSlice slice{absl::MakeConstSpan(tokens_).subspan(start, size), start,
-                                 tables_[sequence]};
-      if (start + size == count) slice.logits = engine::ForwardSlice::Logits::kLast;
+      engine::ForwardSlice slice = Tokens(sequence, start, size);
+      if (start + size < count) slice.logits = engine::ForwardSlice::Logits::kNone;
       model_.forward->Run({&slice, 1}, pool_, {}, logits_);
     }
   }
 
   void RunOnce(const Measurement& what) {
-    if (what.prompt > 0) return RunPrompt(0, what.prompt);
-    std::vector<engine::ForwardSlice> slices(what.sequences);
-    for (uint32_t position = what.depth; position < what.depth + kSteps; ++position) {
-      for (uint32_t s = 0; s < what.sequences; ++s) {
-        slices[s] = {absl::MakeConstSpan(tokens_).subspan(position, 1), position, tables_[s],
-                     engine::ForwardSlice::Logits::kLast};
-      }
-      model_.forward->Run(slices, pool_, {}, logits_);
+    if (what.steps == 0) return RunPrompt(what.sequences, what.prompt);
+    for (uint32_t position = what.depth; position < what.depth + what.steps; ++position) {
+      slices_.clear();
+      for (uint32_t s = 0; s < what.sequences; ++s) slices_.push_back(Tokens(s, position, 1));
+      if (what.prompt > 0) slices_.push_back(Tokens(what.sequences, 0, what.prompt));
+      model_.forward->Run(slices_, pool_, {}, logits_);
     }
   }
 
-  // Bytes of keys and values of one position, and multiply-adds of one token.
-  double KvBytes() const {
-    const engine::KvLayout one{spec_.layers, spec_.kv_heads, spec_.head_dim, 1, model_.kv_type};
-    return static_cast<double>(one.pool_bytes()) / kBlockTokens;
-  }
   double LayerMacs() const {
     const double q = static_cast<double>(spec_.heads) * spec_.head_dim;
     const double kv = static_cast<double>(spec_.kv_heads) * spec_.head_dim;
     return spec_.layers * spec_.hidden * (2 * q + 2 * kv + 3.0 * spec_.ffn);
   }
   double HeadMacs() const { return static_cast<double>(spec_.vocab) * spec_.hidden; }
-  double AttentionMacs(double positions) const {
-    return 2.0 * spec_.layers * spec_.heads * spec_.head_dim * positions;
+
+  // The head is computed for `heads` of the tokens; all tokens see `positions` together, and
+  // `read` of them are read.
+  void AddStep(Work& work, double tokens, double heads, double positions, double read) const {
+    const double kv_bytes = static_cast<double>(pool_.layout.block_bytes()) / kBlockTokens;
+    work.tokens += tokens;
+    work.bytes +=
+        static_cast<double>(model_.forward->weight_bytes()) + kv_bytes * spec_.layers * read;
+    work.layer_ops += 2 * (tokens * LayerMacs() + heads * HeadMacs());
+    work.attention_ops += 4.0 * spec_.layers * spec_.heads * spec_.head_dim * positions;
   }
 
-  json Report(const Measurement& what, const std::vector<double>& seconds) const {
-    const double weights = static_cast<double>(model_.forward->weight_bytes());
-    double tokens = what.prompt;
-    double bytes = 0;
-    double macs = 0;
-    if (what.prompt > 0) {
-      // Each chunk reads the weights, and the keys and values up to its end.
+  Work WorkOf(const Measurement& what) const {
+    Work work;
+    if (what.steps == 0) {
       for (uint32_t end = kChunk; end <= what.prompt; end += kChunk) {
-        bytes += weights + end * KvBytes();
+        const double seen = kChunk * (end - (kChunk - 1) / 2.0);
+        AddStep(work, kChunk, end == what.prompt ? 1 : 0, seen, end);
       }
-      macs = tokens * LayerMacs() + HeadMacs() + AttentionMacs(tokens * (tokens + 1) / 2);
-    } else {
-      tokens = kSteps * what.sequences;
-      const double positions = tokens * (what.depth + (kSteps + 1) / 2.0);
-      bytes = kSteps * weights + positions * KvBytes();
-      macs = tokens * (LayerMacs() + HeadMacs()) + AttentionMacs(positions);
+      return work;
     }
-    const double median = seconds[seconds.size() / 2];
+    for (uint32_t position = what.depth; position < what.depth + what.steps; ++position) {
+      const double decoding = what.sequences * (position + 1.0);
+      const double prompt = what.prompt;
+      AddStep(work, what.sequences + prompt, what.sequences + (prompt > 0 ? 1 : 0),
+              decoding + prompt * (prompt + 1) / 2, decoding + prompt);
+    }
+    return work;
+  }
+
+  json Report(const Measurement& what, Timing timing) const {
+    const Work work = WorkOf(what);
+    const double ops = work.layer_ops + work.attention_ops;
     json line = {{"what", what.name},
-                 {"tok_s", tokens / median},
-                 {"best", tokens / seconds.front()},
-                 {"reps", seconds.size()},
-                 {"bytes_per_s", bytes / median},
-                 {"ops_per_s", 2 * macs / median},
+                 {"tok_s", work.tokens / timing.seconds},
+                 {"best", work.tokens / timing.best},
+                 {"reps", reps_},
+                 {"seconds", timing.seconds},
+                 {"bytes_per_s", work.bytes / timing.seconds},
+                 {"ops_per_s", ops / timing.seconds},
                  {"threads", model_.threads},
-                 {"isa", model_.forward->isa_name()},
-                 {"read_bytes_per_s", read_bytes_per_s_}};
-    if (what.prompt == 0) line["limit_tok_s"] = tokens * read_bytes_per_s_ / bytes;
+                 {"isa", model_.forward->isa_name()}};
+    if (peaks_.read_bytes == 0) return line;
+    const double layer_peak = integers_ ? peaks_.int8_ops : peaks_.float_ops;
+    const double reading = work.bytes / peaks_.read_bytes;
+    const double computing = work.layer_ops / layer_peak + work.attention_ops / peaks_.float_ops;
+    line["limit_tok_s"] = work.tokens / std::max(reading, computing);
+    line["read_share"] = reading / timing.seconds;
+    line["layer_peak_share"] = ops / layer_peak / timing.seconds;
+    line["peak_read_bytes_per_s"] = peaks_.read_bytes;
+    line["peak_int8_ops_per_s"] = peaks_.int8_ops;
+    line["peak_float_ops_per_s"] = peaks_.float_ops;
     return line;
   }
 
   LocalModel model_;
   const engine::ModelSpec spec_;
+  const engine::Peaks peaks_;
   const int reps_;
-  const double read_bytes_per_s_;
+  const bool integers_;  // the weights are quantised
   const RealClock clock_;
   std::unique_ptr<uint8_t[]> memory_;
   engine::KvPool pool_;
   std::vector<std::vector<BlockIndex>> tables_;
   std::vector<TokenId> tokens_;
+  std::vector<engine::ForwardSlice> slices_;
   std::vector<float> logits_;
 };
 
@@ -204,13 +238,16 @@ void Print(const json& line, bool as_json) {
     std::cout << line.dump() << std::endl;
     return;
   }
-  std::printf("%-12s %10.1f tok/s (best %.1f of %d)  %6.1f GB/s  %7.1f Gop/s",
-              line["what"].get<std::string>().c_str(), line["tok_s"].get<double>(),
-              line["best"].get<double>(), line["reps"].get<int>(),
-              line["bytes_per_s"].get<double>() / 1e9, line["ops_per_s"].get<double>() / 1e9);
+  const auto number = [&](const char* key) { return line[key].get<double>(); };
+  std::printf("%-12s %8.1f tok/s (best %.1f of %d)  %5.1f GB/s  %7.1f Gop/s",
+              line["what"].get<std::string>().c_str(), number("tok_s"), number("best"),
+              line["reps"].get<int>(), number("bytes_per_s") / 1e9, number("ops_per_s") / 1e9);
   if (line.contains("limit_tok_s")) {
-    std::printf("  memory allows %.1f tok/s", line["limit_tok_s"].get<double>());
+    std::printf("  limit %.0f tok/s; %2.0f %% of %.1f GB/s, %2.0f %% of peak ops",
+                number("limit_tok_s"), 100 * number("read_share"),
+                number("peak_read_bytes_per_s") / 1e9, 100 * number("layer_peak_share"));
   }
+  if (line.contains("over_alone")) std::printf("  %.2f of both alone", number("over_alone"));
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -251,7 +288,9 @@ int RunBenchEngine(const CommandLine& line) {
   }
   auto model = LoadLocalModel(line);
   if (!model.ok()) return Fail(model.status());
-  EngineBench bench(*std::move(model), static_cast<int>(*reps));
+  const auto peaks = engine::MeasurePeaks(model->isa, model->threads);
+  if (!peaks.ok()) return Fail(peaks.status());
+  EngineBench bench(*std::move(model), *peaks, static_cast<int>(*reps));
   for (const Measurement& what : *chosen) {
     if (bench.Fits(what)) {
       Print(bench.Measure(what), line.Has("json"));

@@ -104,6 +104,7 @@ absl::StatusOr<LocalModel> LoadLocalModel(const CommandLine& line) {
   model.forward = *std::move(forward);
   model.threads = options.threads;
   ASSIGN_OR_RETURN(model.kv_type, ParseKvType(line.Get("kv-type", DefaultKvType(line))));
+  model.isa = options.isa;
   return model;
 }
 

@@ -28,6 +28,7 @@ struct LocalModel {
   std::unique_ptr<engine::Gguf> file;  // the weights' views point into it
   std::unique_ptr<engine::Forward> forward;
   uint32_t threads = 1;
+  engine::Isa isa = engine::Isa::kAuto;
   engine::KvType kv_type = engine::kDefaultKvType;
 };
 

@@ -3,12 +3,13 @@
 
 // Paged attention of the query heads that share a KV head, for one token or many.
 //
-// Whatever the number of rows, a score is the sum of eight lanes that each ran over the head
-// in order; a value is summed over the keys in order; a tile of 64 keys has its own softmax
-// and tiles merge in order.  Many rows go through floats of the tile in scratch, few rows
-// read the pool directly: the operations on a row are the same, so the bits are.
+// Whatever the number of rows, a score is summed over the head in order, a value over the
+// keys of its tile in order; a tile of 64 keys has its own softmax and tiles merge in order.
+// Keys are in the lanes of the scores, for which K of a tile is transposed into scratch; V is
+// read from the pool by few rows, and from scratch, as floats, by many.  The operations on a
+// row are the same, so the bits are.
 //
-// Keys past the last position are never read: blocks may hold anything there.
+// Keys past the last position never matter: blocks may hold anything there.
 //
 // A row of int8 has a scale.  It multiplies the key's score, and of V the softmax weight:
 // the sums run over the bytes as they are.
@@ -21,186 +22,298 @@
 namespace baton::engine::cpu {
 namespace {
 
-constexpr uint32_t kRowStep = 3;  // rows that share a load of K or V
+constexpr uint32_t kRowStep = 6;  // rows that share a load of K or V
+constexpr uint32_t kTileBlocks = kTileTokens / kBlockTokens;
+constexpr uint32_t kWide = sizeof(Wide) / sizeof(float);
 
+// The types of stored numbers.  Units() turns 32-bit units of some keys, kPerUnit columns
+// each, into floats: column c of all the keys goes to target[c * stride].
 struct FromFloat {
   static constexpr uint32_t kBytes = 4;
-  static V8 Get(const uint8_t* p) { return Load(reinterpret_cast<const float*>(p)); }
+  static constexpr uint32_t kPerUnit = 1;
+  template <typename V>
+  static V Get(const uint8_t* p) {
+    return LoadAs<V>(reinterpret_cast<const float*>(p));
+  }
+  template <typename V>
+  static void Units(V units, float* target, uint64_t) {
+    Store(target, units);
+  }
 };
 struct FromHalf {
   static constexpr uint32_t kBytes = 2;
-  static V8 Get(const uint8_t* p) { return LoadHalf(p); }
+  static constexpr uint32_t kPerUnit = 2;
+  template <typename V>
+  static V Get(const uint8_t* p) {
+    return LoadHalfAs<V>(p);
+  }
+  template <typename V>
+  static void Units(V units, float* target, uint64_t stride) {
+    Store(target, LowHalves(units));
+    Store(target + stride, HighHalves(units));
+  }
 };
 struct FromBrain {
   static constexpr uint32_t kBytes = 2;
-  static V8 Get(const uint8_t* p) { return LoadBrain(p); }
+  static constexpr uint32_t kPerUnit = 2;
+  template <typename V>
+  static V Get(const uint8_t* p) {
+    return LoadBrainAs<V>(p);
+  }
+  template <typename V>
+  static void Units(V units, float* target, uint64_t stride) {
+    Store(target, LowBrains(units));
+    Store(target + stride, HighBrains(units));
+  }
 };
 struct FromSigned {
   static constexpr uint32_t kBytes = 1;
-  static V8 Get(const uint8_t* p) { return LoadSigned(p); }
+  static constexpr uint32_t kPerUnit = 4;
+  template <typename V>
+  static V Get(const uint8_t* p) {
+    return LoadSignedAs<V>(p);
+  }
+  template <typename V>
+  static void Units(V units, float* target, uint64_t stride) {
+    Store(target, SignedBytes<0>(units));
+    Store(target + stride, SignedBytes<1>(units));
+    Store(target + 2 * stride, SignedBytes<2>(units));
+    Store(target + 3 * stride, SignedBytes<3>(units));
+  }
 };
 
-// scores[r * kTileTokens + i] = query r . key i, for 4 keys.
-template <uint32_t R, typename From>
-inline void Dot4(const float* const* queries, const uint8_t* keys, uint32_t head_dim,
-                 float* scores) {
-  const uint64_t stride = uint64_t{head_dim} * From::kBytes;
-  V8 sums[R][4];
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < 4; ++i) sums[r][i] = Zero();
-  }
-  for (uint32_t d = 0; d < head_dim; d += kLanes) {
-    const uint8_t* key = keys + uint64_t{d} * From::kBytes;
-    V8 q[R];
-#pragma GCC unroll 4
-    for (uint32_t r = 0; r < R; ++r) q[r] = Load(queries[r] + d);
-      // One key at a time: 12 sums, 3 queries and a key are 16 registers.
-#pragma GCC unroll 4
-    for (uint32_t i = 0; i < 4; ++i) {
-      const V8 k = From::Get(key + i * stride);
-#pragma GCC unroll 4
-      for (uint32_t r = 0; r < R; ++r) sums[r][i] = Fma(q[r], k, sums[r][i]);
-    }
-  }
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < R; ++r) {
-    Sum4(sums[r][0], sums[r][1], sums[r][2], sums[r][3], scores + r * kTileTokens);
-  }
-}
+// A tile's K or V of one head, block by block.
+struct TileRows {
+  const uint8_t* blocks[kTileBlocks];
+  uint32_t count;  // keys
+};
 
-// The same for one key, where reading four would pass the last.
+// target[d * kTileTokens + i] = column d of key i, for a block's keys.
 template <typename From>
-inline void Dot1(const float* query, const uint8_t* key, uint32_t head_dim, float* score) {
-  V8 sum = Zero();
-  for (uint32_t d = 0; d < head_dim; d += kLanes) {
-    sum = Fma(Load(query + d), From::Get(key + uint64_t{d} * From::kBytes), sum);
-  }
-  *score = Sum(sum);
-}
-
-template <typename From>
-void Scores(const float* const* queries, uint32_t rows, const uint8_t* keys, uint32_t count,
-            uint32_t head_dim, float* scores) {
+void TransposeBlock(const uint8_t* rows, uint32_t head_dim, float* target) {
+  constexpr uint32_t kColumns = kWide * From::kPerUnit;
   const uint64_t stride = uint64_t{head_dim} * From::kBytes;
-  for (uint32_t r = 0; r < rows; r += kRowStep) {
-    float* out = scores + uint64_t{r} * kTileTokens;
-    const float* const* q = queries + r;
-    const uint32_t step = rows - r < kRowStep ? rows - r : kRowStep;
-    uint32_t i = 0;
-    for (; i + 4 <= count; i += 4) {
-      const uint8_t* key = keys + i * stride;
-      if (step == 3) {
-        Dot4<3, From>(q, key, head_dim, out + i);
-      } else if (step == 2) {
-        Dot4<2, From>(q, key, head_dim, out + i);
-      } else {
-        Dot4<1, From>(q, key, head_dim, out + i);
+  for (uint32_t key = 0; key < kBlockTokens; key += kWide) {
+    const uint8_t* from = rows + key * stride;
+    float* to = target + key;
+    uint32_t d = 0;
+    for (; d + kColumns <= head_dim; d += kColumns) {
+      Wide units[kWide];
+      TransposeSquare(from + d * From::kBytes, stride, units);
+#pragma GCC unroll 16
+      for (uint32_t u = 0; u < kWide; ++u) {
+        From::Units(units[u], to + (d + u * From::kPerUnit) * kTileTokens, kTileTokens);
       }
     }
-    for (; i < count; ++i) {
-      for (uint32_t s = 0; s < step; ++s) {
-        Dot1<From>(q[s], keys + i * stride, head_dim, out + s * kTileTokens + i);
+    for (; d < head_dim; d += 8) {  // a head whose end is not a whole square
+      for (uint32_t i = 0; i < kWide; ++i) {
+        float columns[8];
+        Store(columns, From::template Get<V8>(from + i * stride + d * From::kBytes));
+        for (uint32_t c = 0; c < 8; ++c) to[(d + c) * kTileTokens + i] = columns[c];
       }
     }
   }
 }
 
-// values[r][d ...] = (fresh ? 0 : values) + sum over keys of weight * V, for R rows and D
-// vectors of columns.
-template <uint32_t R, uint32_t D, typename From>
-inline void Weigh(const float* weights, const uint8_t* v, uint32_t count, uint32_t head_dim,
-                  bool fresh, float* values) {
+// Sums of R rows over C vectors V: sums[r][c] += x[r] * y[c].
+template <typename V, uint32_t R, uint32_t C>
+struct Sums {
+  V sums[R][C];
+
+  Sums() {
+#pragma GCC unroll 16
+    for (uint32_t r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (uint32_t c = 0; c < C; ++c) sums[r][c] = Splat<V>(0.0f);
+    }
+  }
+  // x(r) is a float, y(c) a vector; the fewer of them stay in registers.
+  template <typename X, typename Y>
+  inline __attribute__((always_inline)) void Add(X x, Y y) {
+    if constexpr (R < C) {
+      V left[R];
+#pragma GCC unroll 16
+      for (uint32_t r = 0; r < R; ++r) left[r] = Splat<V>(x(r));
+#pragma GCC unroll 4
+      for (uint32_t c = 0; c < C; ++c) {
+        const V right = y(c);
+#pragma GCC unroll 16
+        for (uint32_t r = 0; r < R; ++r) sums[r][c] = Fma(left[r], right, sums[r][c]);
+      }
+    } else {
+      V right[C];
+#pragma GCC unroll 4
+      for (uint32_t c = 0; c < C; ++c) right[c] = y(c);
+#pragma GCC unroll 16
+      for (uint32_t r = 0; r < R; ++r) {
+        const V left = Splat<V>(x(r));
+#pragma GCC unroll 4
+        for (uint32_t c = 0; c < C; ++c) sums[r][c] = Fma(left, right[c], sums[r][c]);
+      }
+    }
+  }
+};
+
+// scores[r * kTileTokens + i] = query r . key i, for C vectors of keys.
+template <uint32_t R, uint32_t C>
+inline void ScoreRows(const float* const* queries, const float* keys, uint32_t head_dim,
+                      float* scores) {
+  Sums<Wide, R, C> sums;
+  for (uint32_t d = 0; d < head_dim; ++d, keys += kTileTokens) {
+    sums.Add([&](uint32_t r) { return queries[r][d]; },
+             [&](uint32_t c) { return LoadAs<Wide>(keys + c * kWide); });
+  }
+#pragma GCC unroll 16
+  for (uint32_t r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (uint32_t c = 0; c < C; ++c) Store(scores + r * kTileTokens + c * kWide, sums.sums[r][c]);
+  }
+}
+
+// Vectors that R rows may have at a time.
+template <uint32_t R>
+constexpr uint32_t WideColumns() {
+  return R * 4 <= kWideSums ? 4 : R * 2 <= kWideSums ? 2 : 1;
+}
+
+template <uint32_t R>
+void ScoreTile(const float* const* queries, const float* keys, uint32_t count, uint32_t head_dim,
+               float* scores) {
+  constexpr uint32_t kStep = WideColumns<R>();
+  uint32_t i = 0;
+  for (; i + kWide * (kStep - 1) < count; i += kWide * kStep) {
+    ScoreRows<R, kStep>(queries, keys + i, head_dim, scores + i);
+  }
+  for (; i < count; i += kWide) ScoreRows<R, 1>(queries, keys + i, head_dim, scores + i);
+}
+
+// How rows of a tile go into those of the tiles before: values = values * keep + tile * take.
+struct MergeWeights {
+  float keep[kAttentionRowsMax];
+  float take[kAttentionRowsMax];
+};
+
+// Merges D vectors V of columns of R rows' weighted values of one tile.
+template <typename V, uint32_t R, uint32_t D, typename From>
+inline void WeighColumns(const float* weights, const TileRows& rows, uint64_t at, uint32_t head_dim,
+                         const float* keep, const float* take, float* values) {
+  constexpr uint32_t kVector = sizeof(V) / sizeof(float);
   const uint64_t stride = uint64_t{head_dim} * From::kBytes;
-  V8 sums[R][D];
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t d = 0; d < D; ++d) {
-      sums[r][d] = fresh ? Zero() : Load(values + r * head_dim + d * kLanes);
+  Sums<V, R, D> sums;
+  for (uint32_t first = 0; first < rows.count; first += kBlockTokens) {
+    const uint8_t* v = rows.blocks[first / kBlockTokens] + at;
+    const uint32_t left = rows.count - first;
+    const uint32_t end = first + (left < kBlockTokens ? left : kBlockTokens);
+    for (uint32_t i = first; i < end; ++i, v += stride) {
+      sums.Add([&](uint32_t r) { return weights[r * kTileTokens + i]; },
+               [&](uint32_t d) { return From::template Get<V>(v + d * kVector * From::kBytes); });
     }
   }
-  for (uint32_t i = 0; i < count; ++i) {
-    V8 weight[R];
-#pragma GCC unroll 4
-    for (uint32_t r = 0; r < R; ++r) weight[r] = Set1(weights[r * kTileTokens + i]);
+#pragma GCC unroll 16
+  for (uint32_t r = 0; r < R; ++r) {
+    const V kept = Splat<V>(keep[r]);
+    const V taken = Splat<V>(take[r]);
 #pragma GCC unroll 4
     for (uint32_t d = 0; d < D; ++d) {
-      const V8 x = From::Get(v + i * stride + d * kLanes * From::kBytes);
-#pragma GCC unroll 4
-      for (uint32_t r = 0; r < R; ++r) sums[r][d] = Fma(weight[r], x, sums[r][d]);
+      float* value = values + uint64_t{r} * head_dim + d * kVector;
+      Store(value, Fma(LoadAs<V>(value), kept, Mul(sums.sums[r][d], taken)));
     }
-  }
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-    for (uint32_t d = 0; d < D; ++d) Store(values + r * head_dim + d * kLanes, sums[r][d]);
   }
 }
 
 template <uint32_t R, typename From>
-inline void WeighRows(const float* weights, const uint8_t* v, uint32_t count, uint32_t head_dim,
-                      bool fresh, float* values) {
+void WeighRows(const float* weights, const TileRows& rows, uint32_t head_dim, const float* keep,
+               const float* take, float* values) {
+  constexpr uint32_t kStep = WideColumns<R>();
   uint32_t d = 0;
-  for (; d + 4 * kLanes <= head_dim; d += 4 * kLanes) {
-    Weigh<R, 4, From>(weights, v + uint64_t{d} * From::kBytes, count, head_dim, fresh, values + d);
+  for (; d + kWide * kStep <= head_dim; d += kWide * kStep) {
+    WeighColumns<Wide, R, kStep, From>(weights, rows, uint64_t{d} * From::kBytes, head_dim, keep,
+                                       take, values + d);
   }
-  for (; d < head_dim; d += kLanes) {
-    Weigh<R, 1, From>(weights, v + uint64_t{d} * From::kBytes, count, head_dim, fresh, values + d);
+  for (; d + kWide <= head_dim; d += kWide) {
+    WeighColumns<Wide, R, 1, From>(weights, rows, uint64_t{d} * From::kBytes, head_dim, keep, take,
+                                   values + d);
   }
-}
-
-template <typename From>
-void WeightedValues(const float* weights, uint32_t rows, const uint8_t* v, uint32_t count,
-                    uint32_t head_dim, bool fresh, float* values) {
-  for (uint32_t r = 0; r < rows; r += kRowStep) {
-    const float* w = weights + uint64_t{r} * kTileTokens;
-    float* out = values + uint64_t{r} * head_dim;
-    switch (rows - r) {
-      case 1:
-        WeighRows<1, From>(w, v, count, head_dim, fresh, out);
-        break;
-      case 2:
-        WeighRows<2, From>(w, v, count, head_dim, fresh, out);
-        break;
-      default:
-        WeighRows<3, From>(w, v, count, head_dim, fresh, out);
-    }
+  for (; d < head_dim; d += 8) {
+    WeighColumns<V8, R, 1, From>(weights, rows, uint64_t{d} * From::kBytes, head_dim, keep, take,
+                                 values + d);
   }
 }
 
-// Turns a row's scores into weights e^(score - maximum), zero from `count` on.
+// Calls use.operator()<R>(first row) for all rows, R at a time.
+template <typename Use>
+inline void ForRowSteps(uint32_t rows, Use use) {
+  uint32_t r = 0;
+  for (; r + kRowStep <= rows; r += kRowStep) use.template operator()<kRowStep>(r);
+  if (rows - r >= 4) {
+    use.template operator()<4>(r);
+    r += 4;
+  }
+  if (rows - r == 3) return use.template operator()<3>(r);
+  if (rows - r == 2) return use.template operator()<2>(r);
+  if (rows - r == 1) use.template operator()<1>(r);
+}
+
+// Turns a row's scores into weights e^(score - maximum), zero from `count` on.  The sum of
+// the weights has sixteen lanes.
 void Softmax(float* scores, uint32_t count, float* maximum, float* sum) {
   for (uint32_t i = count; i < kTileTokens; ++i) scores[i] = -kInfinity;
-  V8 highest = Set1(-kInfinity);
-  for (uint32_t i = 0; i < count; i += kLanes) highest = Max(Load(scores + i), highest);
+  V16 highest = Splat<V16>(-kInfinity);
+  for (uint32_t i = 0; i < count; i += 16) highest = Max(LoadAs<V16>(scores + i), highest);
   *maximum = Highest(highest);
-  const V8 top = Set1(*maximum);
-  V8 total = Zero();
-  for (uint32_t i = 0; i < kTileTokens; i += kLanes) {
-    const V8 weight = i < count ? Exp(Sub(Load(scores + i), top)) : Zero();
+  const V16 top = Splat<V16>(*maximum);
+  V16 total = Splat<V16>(0.0f);
+  for (uint32_t i = 0; i < kTileTokens; i += 16) {
+    const V16 weight = i < count ? Exp(Sub(LoadAs<V16>(scores + i), top)) : Splat<V16>(0.0f);
     Store(scores + i, weight);
     total = Add(total, weight);
   }
   *sum = Sum(total);
 }
 
+// Merges the maxima and sums of `rows` rows; the weights say how to merge their values.
+// Arrays have room for whole vectors.
+void MergeSums(const AttentionState& state, const float* maxima, const float* sums, uint32_t rows,
+               MergeWeights& weights) {
+  float ours[kAttentionRowsMax];
+  float our_sums[kAttentionRowsMax];
+  for (uint32_t r = 0; r < rows; ++r) {
+    ours[r] = state.maximum[r];
+    our_sums[r] = state.sum[r];
+  }
+  for (uint32_t r = rows; r % 16 != 0; ++r) ours[r] = our_sums[r] = 0.0f;
+  for (uint32_t r = 0; r < rows; r += 16) {
+    const V16 our = LoadAs<V16>(ours + r);
+    const V16 their = LoadAs<V16>(maxima + r);
+    const V16 highest = Max(our, their);
+    const V16 keep = Exp(Sub(our, highest));
+    const V16 take = Exp(Sub(their, highest));
+    Store(weights.keep + r, keep);
+    Store(weights.take + r, take);
+    Store(ours + r, highest);
+    Store(our_sums + r, Fma(LoadAs<V16>(our_sums + r), keep, Mul(LoadAs<V16>(sums + r), take)));
+  }
+  for (uint32_t r = 0; r < rows; ++r) {
+    state.maximum[r] = ours[r];
+    state.sum[r] = our_sums[r];
+  }
+}
+
 void Merge(const AttentionState& state, const AttentionState& partial, uint32_t rows,
            uint32_t head_dim) {
+  MergeWeights weights;
+  float maxima[kAttentionRowsMax] = {};
+  float sums[kAttentionRowsMax] = {};
   for (uint32_t r = 0; r < rows; ++r) {
-    const float theirs = partial.maximum[r];
-    const float ours = state.maximum[r];
-    if (theirs == -kInfinity) continue;  // saw no key
-    const float highest = ours > theirs ? ours : theirs;
-    const V8 keep = Exp(Set1(ours - highest));
-    const V8 take = Exp(Set1(theirs - highest));
-    float lanes[kLanes];
-    Store(lanes, Fma(Set1(state.sum[r]), keep, Mul(Set1(partial.sum[r]), take)));
-    state.maximum[r] = highest;
-    state.sum[r] = lanes[0];
+    maxima[r] = partial.maximum[r];
+    sums[r] = partial.sum[r];
+  }
+  MergeSums(state, maxima, sums, rows, weights);
+  for (uint32_t r = 0; r < rows; ++r) {
     float* values = state.values + uint64_t{r} * head_dim;
     const float* more = partial.values + uint64_t{r} * head_dim;
+    const V8 keep = Set1(weights.keep[r]);
+    const V8 take = Set1(weights.take[r]);
     for (uint32_t d = 0; d < head_dim; d += kLanes) {
       Store(values + d, Fma(Load(values + d), keep, Mul(Load(more + d), take)));
     }
@@ -232,28 +345,31 @@ inline void PrefetchAfter(const Attention& task, uint32_t block, uint32_t which)
   for (uint64_t i = 0; i < bytes; i += 64) Prefetch(rows + i);
 }
 
-// Calls use(rows, first key, keys) for runs of a tile's keys: from the pool block by block,
-// or once from scratch, as floats.
-template <typename From, typename Use>
-void ForKeys(const Attention& task, uint32_t tile, uint32_t which, uint32_t count, bool direct,
-             Use use) {
-  constexpr uint32_t kTileBlocks = kTileTokens / kBlockTokens;
-  const uint64_t floats = uint64_t{kBlockTokens} * task.head_dim;
-  for (uint32_t first = 0; first < count; first += kBlockTokens) {
-    const uint32_t block = tile * kTileBlocks + first / kBlockTokens;
-    const uint8_t* rows = BlockRows(task, block, which);
-    PrefetchAfter(task, block, which);
-    const uint32_t left = count - first < kBlockTokens ? count - first : kBlockTokens;
-    if (direct) {
-      use(From{}, rows, first, left);
-      continue;
-    }
-    float* target = task.scratch + first / kBlockTokens * floats;
-    for (uint32_t i = 0; i < left * task.head_dim; i += kLanes) {
-      Store(target + i, From::Get(rows + uint64_t{i} * From::kBytes));
+TileRows RowsOfTile(const Attention& task, uint32_t tile, uint32_t which, uint32_t count) {
+  TileRows rows;
+  rows.count = count;
+  for (uint32_t b = 0; b * kBlockTokens < count; ++b) {
+    rows.blocks[b] = BlockRows(task, tile * kTileBlocks + b, which);
+  }
+  return rows;
+}
+
+// The same rows as floats in scratch.
+template <typename From>
+TileRows Copy(const TileRows& rows, uint32_t head_dim, float* scratch) {
+  TileRows copy;
+  copy.count = rows.count;
+  for (uint32_t first = 0; first < rows.count; first += kBlockTokens) {
+    const uint32_t b = first / kBlockTokens;
+    float* target = scratch + uint64_t{first} * head_dim;
+    copy.blocks[b] = reinterpret_cast<const uint8_t*>(target);
+    const uint32_t left = rows.count - first;
+    const uint32_t floats = (left < kBlockTokens ? left : kBlockTokens) * head_dim;
+    for (uint32_t i = 0; i < floats; i += kLanes) {
+      Store(target + i, From::template Get<V8>(rows.blocks[b] + uint64_t{i} * From::kBytes));
     }
   }
-  if (!direct) use(FromFloat{}, reinterpret_cast<const uint8_t*>(task.scratch), 0, count);
+  return copy;
 }
 
 // Multiplies each row's numbers, one per key of the tile, with the keys' scales.
@@ -275,14 +391,8 @@ void ScaleByKeys(const Attention& task, uint32_t tile, uint32_t which, uint32_t 
   }
 }
 
-struct TileScratch {
-  float* scores;  // (rows, kTileTokens)
-  float* values;  // (rows, head_dim)
-};
-
 template <typename From>
-void AttendTile(const Attention& task, uint32_t tile, const float* const* queries,
-                TileScratch scratch) {
+void AttendTile(const Attention& task, uint32_t tile, const float* const* queries) {
   const uint32_t first = tile * kTileTokens;
   const uint32_t end = task.position + task.tokens;
   const uint32_t count = end - first < kTileTokens ? end - first : kTileTokens;
@@ -290,30 +400,50 @@ void AttendTile(const Attention& task, uint32_t tile, const float* const* querie
   const uint32_t skip = first > task.position ? (first - task.position) * task.group : 0;
   const uint32_t rows = task.tokens * task.group - skip;
   const uint32_t head_dim = task.head_dim;
-  const bool direct = rows <= kRowStep || From::kBytes == 4;
-  ForKeys<From>(task, tile, 0, count, direct,
-                [&](auto from, const uint8_t* keys, uint32_t at, uint32_t keys_count) {
-                  Scores<decltype(from)>(queries + skip, rows, keys, keys_count, head_dim,
-                                         scratch.scores + at);
-                });
+  float* const tile_rows = task.scratch;  // K, later V
+  float* const scores = task.scratch + uint64_t{kTileTokens} * head_dim;
+
+  const TileRows keys = RowsOfTile(task, tile, 0, count);
+  for (uint32_t b = 0; b * kBlockTokens < count; ++b) {
+    PrefetchAfter(task, tile * kTileBlocks + b, 0);
+    TransposeBlock<From>(keys.blocks[b], head_dim, tile_rows + b * kBlockTokens);
+  }
+  ForRowSteps(rows, [&]<uint32_t R>(uint32_t r) {
+    ScoreTile<R>(queries + skip + r, tile_rows, count, head_dim,
+                 scores + uint64_t{r} * kTileTokens);
+  });
   constexpr bool kScaled = From::kBytes == 1;
-  if constexpr (kScaled) ScaleByKeys(task, tile, 0, count, rows, scratch.scores);
+  if constexpr (kScaled) ScaleByKeys(task, tile, 0, count, rows, scores);
+
   float maxima[kAttentionRowsMax];
   float sums[kAttentionRowsMax];
   for (uint32_t r = 0; r < rows; ++r) {
     const uint32_t seen = task.position + (r + skip) / task.group + 1 - first;
-    Softmax(scratch.scores + uint64_t{r} * kTileTokens, seen < kTileTokens ? seen : kTileTokens,
-            maxima + r, sums + r);
+    Softmax(scores + uint64_t{r} * kTileTokens, seen < kTileTokens ? seen : kTileTokens, maxima + r,
+            sums + r);
   }
-  if constexpr (kScaled) ScaleByKeys(task, tile, 1, count, rows, scratch.scores);
-  ForKeys<From>(task, tile, 1, count, direct,
-                [&](auto from, const uint8_t* v, uint32_t at, uint32_t keys_count) {
-                  WeightedValues<decltype(from)>(scratch.scores + at, rows, v, keys_count, head_dim,
-                                                 at == 0, scratch.values);
-                });
+  if constexpr (kScaled) ScaleByKeys(task, tile, 1, count, rows, scores);
+  for (uint32_t r = rows; r % 16 != 0; ++r) maxima[r] = sums[r] = 0.0f;
   const AttentionState state{task.state.maximum + skip, task.state.sum + skip,
                              task.state.values + uint64_t{skip} * head_dim};
-  Merge(state, {maxima, sums, scratch.values}, rows, head_dim);
+  MergeWeights merge;
+  MergeSums(state, maxima, sums, rows, merge);
+
+  const TileRows stored = RowsOfTile(task, tile, 1, count);
+  for (uint32_t b = 0; b * kBlockTokens < count; ++b) {
+    PrefetchAfter(task, tile * kTileBlocks + b, 1);
+  }
+  const auto weigh = [&]<typename Type>(Type, const TileRows& v) {
+    ForRowSteps(rows, [&]<uint32_t R>(uint32_t r) {
+      WeighRows<R, Type>(scores + uint64_t{r} * kTileTokens, v, head_dim, merge.keep + r,
+                         merge.take + r, state.values + uint64_t{r} * head_dim);
+    });
+  };
+  if (rows <= kRowStep || From::kBytes == 4) {
+    weigh(From{}, stored);
+  } else {
+    weigh(FromFloat{}, Copy<From>(stored, head_dim, tile_rows));
+  }
 }
 
 template <typename From>
@@ -328,11 +458,8 @@ void AttendTiles(const Attention& task) {
     float* values = task.state.values + uint64_t{r} * task.head_dim;
     for (uint32_t d = 0; d < task.head_dim; d += kLanes) Store(values + d, Zero());
   }
-  TileScratch scratch;
-  scratch.scores = task.scratch + uint64_t{kTileTokens} * task.head_dim;
-  scratch.values = scratch.scores + kAttentionRowsMax * kTileTokens;
   for (uint32_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
-    AttendTile<From>(task, tile, queries, scratch);
+    AttendTile<From>(task, tile, queries);
   }
 }
 

@@ -20,9 +20,12 @@ constexpr uint32_t kFfnStep = 32;    // columns of gate and up that become one b
 constexpr uint32_t kInlineRows = 4;  // up to this many are not worth a region
 constexpr uint32_t kRowsPerChunk = 4;
 constexpr uint32_t kChunksPerThread = 4;
-constexpr uint32_t kManyRows = 16;       // from here on a chunk needs only few groups
-constexpr uint32_t kRowBlockTiles = 20;  // about 120 rows stay in cache for all groups
+constexpr uint32_t kManyRows = 16;   // from here on a chunk needs only few groups
+constexpr uint32_t kRowBlock = 120;  // so many rows stay in cache for all groups
 constexpr uint32_t kThreadsMax = 256;
+
+// Whole tiles of rows.
+uint32_t RowBlock(uint32_t token_tile) { return kRowBlock / token_tile * token_tile; }
 
 // Groups per chunk, so that each thread has several chunks and many rows stay in cache.
 uint32_t GroupsPerChunk(uint32_t groups, uint32_t rows, uint32_t row_blocks, uint32_t threads) {
@@ -45,8 +48,8 @@ CpuForward::CpuForward(const Kernels& kernels, PackedModel model,
   const auto padded = [](uint64_t floats) { return (floats + 31) & ~uint64_t{31}; };
   const uint64_t sizes[] = {padded(MatMulScratchFloats()),
                             padded(spec_.hidden),
-                            padded(kRowBlockTiles * kernels_.token_tile * kFfnStep),
-                            padded(kRowBlockTiles * kernels_.token_tile * kFfnStep),
+                            padded(RowBlock(kernels_.token_tile) * kFfnStep),
+                            padded(RowBlock(kernels_.token_tile) * kFfnStep),
                             padded(AttentionScratchFloats(spec_.head_dim)),
                             kAttentionRowsMax,
                             kAttentionRowsMax,
@@ -162,7 +165,7 @@ void CpuForward::NormRows(const std::vector<float>& weight, bool quants, bool va
 void CpuForward::Multiply(const Inputs& inputs, absl::Span<const Product> products) {
   uint32_t groups = 0;
   for (const Product& product : products) groups += product.matrix->groups();
-  const uint32_t row_block = kRowBlockTiles * inputs.token_tile;
+  const uint32_t row_block = RowBlock(inputs.token_tile);
   const uint32_t row_blocks = (inputs.rows + row_block - 1) / row_block;
   const uint32_t step = GroupsPerChunk(groups, inputs.rows, row_blocks, threads_->threads());
   const uint32_t group_chunks = (groups + step - 1) / step;
@@ -266,7 +269,7 @@ void CpuForward::GateAndUp(const PackedLayer& layer) {
   const bool quantised = Quantised(layer.down);
   const uint32_t rows = rows_.count();
   ffn_.Resize(rows, spec_.ffn, kernels_.token_tile, quantised, !quantised);
-  const uint32_t row_block = kRowBlockTiles * input_.get().token_tile;
+  const uint32_t row_block = RowBlock(input_.get().token_tile);
   const uint32_t row_blocks = (rows + row_block - 1) / row_block;
   const uint32_t units = spec_.ffn / kFfnStep;
   const uint32_t step = GroupsPerChunk(units, rows, row_blocks, threads_->threads());

@@ -3,9 +3,10 @@
 
 // The arithmetic of the forward pass for one instruction set, as a table of functions.
 //
-// Every table computes the same bits: sums run in a fixed order, written down once as eight
-// lanes (simd_*.h) and, for integers, exactly.  So a row's result depends neither on the
-// rows beside it nor on the instruction set; the scalar table is the definition.
+// Every table computes the same bits: sums run in a fixed order, written down once for all
+// (*_inl.h) over vectors of 8 or 16 lanes (simd_*.h) and, for integers, exactly.  So a row's result
+// depends neither on the rows beside it nor on the instruction set; the scalar table is the
+// definition.
 //
 // Thread: all functions are pure but for what they write; any thread.
 #pragma once
@@ -63,9 +64,16 @@ struct Attention {
 };
 
 constexpr uint32_t AttentionScratchFloats(uint32_t head_dim) {
-  return kTileTokens * head_dim + kAttentionRowsMax * kTileTokens +
-         2 * kAttentionRowsMax * head_dim;
+  return kTileTokens * head_dim + kAttentionRowsMax * kTileTokens;
 }
+
+// For measuring what the machine gives at most (engine/peaks.h).  The first two return the
+// multiply-adds of so many rounds; null where a table has none.
+struct Probes {
+  uint64_t (*int8_macs)(uint64_t rounds) = nullptr;
+  uint64_t (*float_macs)(uint64_t rounds) = nullptr;
+  void (*read)(const uint8_t* memory, uint64_t bytes) = nullptr;  // 4 KiB past it may be asked for
+};
 
 struct Kernels {
   const char* name;
@@ -80,10 +88,10 @@ struct Kernels {
   void (*store_inputs)(const float* values, uint32_t row, uint32_t column, uint32_t count,
                        const Inputs& inputs);
 
-  // `output` may be `values`.
+  // REQUIRES: count is a multiple of 8.  `output` may be `values`.
   void (*rms_norm)(const float* values, const float* weight, uint32_t count, float epsilon,
                    float* output);
-  // gate = silu(gate) * up.
+  // gate = silu(gate) * up.  REQUIRES: count is a multiple of 16.
   void (*swiglu)(float* gate, const float* up, uint32_t count);
   // Rotates pairs (i, i + half) of one head and multiplies all by `scale`.
   void (*rope)(float* head, const float* cosine, const float* sine, uint32_t half,
@@ -98,6 +106,8 @@ struct Kernels {
                 uint32_t head_dim);
   // output row r = values / sum.
   void (*finish)(const AttentionState& state, uint32_t rows, uint32_t head_dim, float* output);
+
+  Probes probes;
 };
 
 inline constexpr uint32_t kDequantColumns = 256;

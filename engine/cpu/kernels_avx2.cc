@@ -10,12 +10,14 @@
 #include <immintrin.h>
 
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/simd_avx2.h"
 // In the order of their needs.
 // clang-format off
+#include "engine/cpu/simd_avx2.h"
+#include "engine/cpu/simd_pair.h"
 #include "engine/cpu/rows_inl.h"
 #include "engine/cpu/attention_inl.h"
 #include "engine/cpu/matmul_f32_inl.h"
+#include "engine/cpu/probes_inl.h"
 // clang-format on
 
 namespace baton::engine::cpu {
@@ -30,6 +32,7 @@ struct Tile {
   const int8_t* quants;
   const float* scales;
   const float* sums;
+  const int32_t* quant_sums;
 };
 
 inline __m256i LoadBytes32(const uint8_t* p) {
@@ -51,9 +54,9 @@ inline __m256 Widen(__m256i sums) {
   return _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
 }
 
-template <uint32_t C, bool kWide>
-inline void SumInt4(const uint8_t* block, uint32_t blocks, Tile tile, __m256* total) {
-  constexpr uint32_t kScaleBytes = kGroupRows * (kWide ? 4 : 2);
+template <uint32_t C, bool kWideScales>
+inline void SumInt4(const uint8_t* block, uint32_t blocks, const Tile& tile, __m256* total) {
+  constexpr uint32_t kScaleBytes = kGroupRows * (kWideScales ? 4 : 2);
   constexpr uint32_t kBytes = 2 * kScaleBytes + kGroupRows * 16;
   const __m256i low_bits = _mm256_set1_epi8(15);
   __m256 acc[C];
@@ -82,8 +85,8 @@ inline void SumInt4(const uint8_t* block, uint32_t blocks, Tile tile, __m256* to
         KeepOrder(sums[c]);
       }
     }
-    const __m256 scale = LoadScales(block, kWide);
-    const __m256 minimum = LoadScales(block + kScaleBytes, kWide);
+    const __m256 scale = LoadScales(block, kWideScales);
+    const __m256 minimum = LoadScales(block + kScaleBytes, kWideScales);
 #pragma GCC unroll 8
     for (uint32_t c = 0; c < C; ++c) {
       const __m256 both_scales = _mm256_mul_ps(scale, _mm256_set1_ps(tile.scales[b * C + c]));
@@ -112,9 +115,9 @@ inline void SumSigned(const uint8_t* quants, const int8_t* x, __m256i* sums) {
   }
 }
 
-template <uint32_t C, bool kWide, bool kMinimum, bool kHalves>
-inline void SumInt8(const uint8_t* block, uint32_t blocks, Tile tile, __m256* total) {
-  constexpr uint32_t kScaleBytes = kGroupRows * (kWide ? 4 : 2);
+template <uint32_t C, bool kWideScales, bool kMinimum, bool kHalves>
+inline void SumInt8(const uint8_t* block, uint32_t blocks, const Tile& tile, __m256* total) {
+  constexpr uint32_t kScaleBytes = kGroupRows * (kWideScales ? 4 : 2);
   constexpr uint32_t kQuantsAt = kScaleBytes * (1 + kMinimum + kHalves);
   constexpr uint32_t kBytes = kQuantsAt + kGroupRows * 32;
   __m256 acc[C];
@@ -128,14 +131,14 @@ inline void SumInt8(const uint8_t* block, uint32_t blocks, Tile tile, __m256* to
     __m256i sums[C];
     for (uint32_t c = 0; c < C; ++c) sums[c] = _mm256_setzero_si256();
     SumSigned<C>(block + kQuantsAt, x, sums);
-    __m256 scale = LoadScales(block, kWide);
+    __m256 scale = LoadScales(block, kWideScales);
     if constexpr (kHalves) {
       for (uint32_t c = 0; c < C; ++c) {
         const __m256 both = _mm256_mul_ps(scale, _mm256_set1_ps(x_scales[c]));
         acc[c] = _mm256_fmadd_ps(both, _mm256_cvtepi32_ps(sums[c]), acc[c]);
         sums[c] = _mm256_setzero_si256();
       }
-      scale = LoadScales(block + kScaleBytes, kWide);
+      scale = LoadScales(block + kScaleBytes, kWideScales);
     }
     SumSigned<C>(block + kQuantsAt + kGroupRows * 16, x + 16, sums);
 #pragma GCC unroll 8
@@ -144,7 +147,7 @@ inline void SumInt8(const uint8_t* block, uint32_t blocks, Tile tile, __m256* to
       acc[c] = _mm256_fmadd_ps(both, _mm256_cvtepi32_ps(sums[c]), acc[c]);
     }
     if constexpr (kMinimum) {
-      const __m256 minimum = LoadScales(block + kQuantsAt - kScaleBytes, kWide);
+      const __m256 minimum = LoadScales(block + kQuantsAt - kScaleBytes, kWideScales);
       for (uint32_t c = 0; c < C; ++c) {
         acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(tile.sums[b * C + c]), acc[c]);
       }
@@ -153,86 +156,23 @@ inline void SumInt8(const uint8_t* block, uint32_t blocks, Tile tile, __m256* to
   for (uint32_t c = 0; c < C; ++c) total[c] = acc[c];
 }
 
-void StoreTotals(const MatMul& task, uint32_t group, uint32_t row, uint32_t count,
-                 const __m256* total) {
-  if ((group + 1) * kGroupRows > task.matrix.rows) {
-    for (uint32_t c = 0; c < count; ++c) {
-      alignas(32) float sums[kGroupRows];
-      _mm256_store_ps(sums, total[c]);
-      StoreSums(task, group, row + c, sums);
-    }
-    return;
-  }
-  for (uint32_t c = 0; c < count; ++c) {
-    float* output = task.output + (row + c - task.row_begin) * task.output_stride +
-                    (group - task.group_begin) * kGroupRows;
-    _mm256_storeu_ps(output,
-                     task.add ? _mm256_add_ps(_mm256_loadu_ps(output), total[c]) : total[c]);
-  }
-}
-
-// Runs Sum<C>(block, blocks, tile, total) over the task's groups and tiles.
-template <typename Sum>
-void ForTiles(const MatMul& task, Sum sum) {
-  const MatrixView& m = task.matrix;
-  const uint32_t blocks = m.blocks();
-  for (uint32_t group = task.group_begin; group < task.group_end; ++group) {
-    const uint8_t* weights = m.data + group * m.group_bytes();
-    const uint32_t step = task.inputs.token_tile;
-    for (uint32_t row = task.row_begin; row < task.row_end; row += step) {
-      const uint64_t at = uint64_t{row} * blocks;
-      const Tile tile{task.inputs.quants + at * 32, task.inputs.scales + at, task.inputs.sums + at};
-      const uint32_t count = task.inputs.tile_rows(row / step);
-      __m256 total[kTokenTile];
-      switch (count) {
-        case 1:
-          sum.template operator()<1>(weights, blocks, tile, total);
-          break;
-        case 2:
-          sum.template operator()<2>(weights, blocks, tile, total);
-          break;
-        case 3:
-          sum.template operator()<3>(weights, blocks, tile, total);
-          break;
-        case 4:
-          sum.template operator()<4>(weights, blocks, tile, total);
-          break;
-        case 5:
-          sum.template operator()<5>(weights, blocks, tile, total);
-          break;
-        default:
-          sum.template operator()<6>(weights, blocks, tile, total);
-      }
-      StoreTotals(task, group, row, count, total);
-    }
-  }
-}
-
-template <bool kWide>
-void RunInt4(const MatMul& task) {
-  ForTiles(task, []<uint32_t C>(const uint8_t* w, uint32_t blocks, Tile tile, __m256* total) {
-    SumInt4<C, kWide>(w, blocks, tile, total);
+uint64_t ProbeInt8(uint64_t rounds) {
+  __m256i x = _mm256_set1_epi8(1);
+  Keep(x);
+  ProbeSums(rounds, _mm256_setzero_si256(), [&](__m256i sum) {
+    __m256i y = x;
+    Keep(y);
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(y, x));
   });
-}
-
-template <bool kWide, bool kMinimum, bool kHalves>
-void RunInt8(const MatMul& task) {
-  ForTiles(task, []<uint32_t C>(const uint8_t* w, uint32_t blocks, Tile tile, __m256* total) {
-    SumInt8<C, kWide, kMinimum, kHalves>(w, blocks, tile, total);
-  });
-}
-
-void MatMulInt8(const MatMul& task) {
-  const Format& format = task.matrix.format;
-  if (format.kind == WeightKind::kInt4) {
-    return format.wide ? RunInt4<true>(task) : RunInt4<false>(task);
-  }
-  if (format.halves) return RunInt8<true, false, true>(task);
-  if (format.wide) return RunInt8<true, true, false>(task);
-  return format.minimum ? RunInt8<false, true, false>(task) : RunInt8<false, false, false>(task);
+  return rounds * kProbeSums * 32;
 }
 
 }  // namespace
+}  // namespace baton::engine::cpu
+
+#include "engine/cpu/matmul_int_inl.h"
+
+namespace baton::engine::cpu {
 
 const Kernels& Avx2Kernels() {
   static const Kernels kernels{.name = "avx2",
@@ -247,7 +187,8 @@ const Kernels& Avx2Kernels() {
                                .store_kv = StoreKv,
                                .attend = Attend,
                                .merge = Merge,
-                               .finish = Finish};
+                               .finish = Finish,
+                               .probes = {ProbeInt8, ProbeFloats, ProbeRead}};
   return kernels;
 }
 

@@ -3,9 +3,10 @@
 
 // The definition of the kernels, in plain C++, for any machine and for tests.
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/simd_scalar.h"
 // In the order of their needs.
 // clang-format off
+#include "engine/cpu/simd_scalar.h"
+#include "engine/cpu/simd_pair.h"
 #include "engine/cpu/rows_inl.h"
 #include "engine/cpu/attention_inl.h"
 #include "engine/cpu/matmul_f32_inl.h"

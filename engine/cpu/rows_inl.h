@@ -14,42 +14,54 @@ namespace {
 constexpr float kInfinity = __builtin_huge_valf();
 
 // e^x for x <= 88, within 2 ulp; exactly 1 at 0, exactly 0 below -87.
-inline V8 Exp(V8 x) {
-  const V8 floor = Set1(-87.0f);
-  const V8 clamped = Min(Max(x, floor), Set1(88.0f));
-  const V8 n = Round(Mul(clamped, Set1(1.44269504f)));
-  V8 r = Fma(n, Set1(-0x1.62e4p-1f), clamped);  // ln 2, its upper bits: n times it is exact
-  r = Fma(n, Set1(-0x1.7f7d1cp-20f), r);        // and the rest
-  V8 p = Set1(1.0f / 5040);
-  p = Fma(p, r, Set1(1.0f / 720));
-  p = Fma(p, r, Set1(1.0f / 120));
-  p = Fma(p, r, Set1(1.0f / 24));
-  p = Fma(p, r, Set1(1.0f / 6));
-  p = Fma(p, r, Set1(0.5f));
-  p = Fma(p, r, Set1(1.0f));
-  p = Fma(p, r, Set1(1.0f));
+template <typename V>
+inline V Exp(V x) {
+  const auto splat = [](float value) { return Splat<V>(value); };
+  const V floor = splat(-87.0f);
+  const V clamped = Min(Max(x, floor), splat(88.0f));
+  const V n = Round(Mul(clamped, splat(1.44269504f)));
+  V r = Fma(n, splat(-0x1.62e4p-1f), clamped);  // ln 2, its upper bits: n times it is exact
+  r = Fma(n, splat(-0x1.7f7d1cp-20f), r);       // and the rest
+  V p = splat(1.0f / 5040);
+  p = Fma(p, r, splat(1.0f / 720));
+  p = Fma(p, r, splat(1.0f / 120));
+  p = Fma(p, r, splat(1.0f / 24));
+  p = Fma(p, r, splat(1.0f / 6));
+  p = Fma(p, r, splat(0.5f));
+  p = Fma(p, r, splat(1.0f));
+  p = Fma(p, r, splat(1.0f));
   return KeepIfAtLeast(x, floor, ScaleByPowerOf2(p, n));
 }
 
+// The sum of the squares has 32 lanes, of columns 32 apart; columns past the last are zero.
 void RmsNorm(const float* values, const float* weight, uint32_t count, float epsilon,
              float* output) {
-  V8 squares = Zero();
-  for (uint32_t i = 0; i < count; i += kLanes) {
-    const V8 x = Load(values + i);
-    squares = Fma(x, x, squares);
+  V16 squares[2] = {Splat<V16>(0.0f), Splat<V16>(0.0f)};
+  const auto add = [&](const float* x32) {
+    for (uint32_t half = 0; half < 2; ++half) {
+      const V16 x = LoadAs<V16>(x32 + 16 * half);
+      squares[half] = Fma(x, x, squares[half]);
+    }
+  };
+  uint32_t i = 0;
+  for (; i + 32 <= count; i += 32) add(values + i);
+  if (i < count) {
+    float rest[32] = {};
+    for (uint32_t j = 0; i + j < count; ++j) rest[j] = values[i + j];
+    add(rest);
   }
-  const float mean = Sum(squares) / static_cast<float>(count);
+  const float mean = Sum(Add(squares[0], squares[1])) / static_cast<float>(count);
   const V8 scale = Set1(1.0f / __builtin_sqrtf(mean + epsilon));
-  for (uint32_t i = 0; i < count; i += kLanes) {
+  for (i = 0; i < count; i += kLanes) {
     Store(output + i, Mul(Mul(Load(values + i), scale), Load(weight + i)));
   }
 }
 
 void SwiGlu(float* gate, const float* up, uint32_t count) {
-  for (uint32_t i = 0; i < count; i += kLanes) {
-    const V8 g = Load(gate + i);
-    const V8 silu = Div(g, Add(Set1(1.0f), Exp(Sub(Zero(), g))));
-    Store(gate + i, Mul(silu, Load(up + i)));
+  for (uint32_t i = 0; i < count; i += 16) {
+    const V16 g = LoadAs<V16>(gate + i);
+    const V16 silu = Div(g, Add(Splat<V16>(1.0f), Exp(Sub(Splat<V16>(0.0f), g))));
+    Store(gate + i, Mul(silu, LoadAs<V16>(up + i)));
   }
 }
 
@@ -77,16 +89,18 @@ void Rope(float* head, const float* cosine, const float* sine, uint32_t half, ui
 // One block of 32 columns.  Rows with a NaN quantise to something, and only they do.
 void QuantizeBlock(const float* values, int8_t* quants, float* scale, float* sum,
                    int32_t* quant_sum) {
-  V8 highest = Zero();
-  for (uint32_t i = 0; i < 32; i += kLanes) highest = Max(Abs(Load(values + i)), highest);
-  const float largest = Highest(highest);
+  const V16 first = LoadAs<V16>(values);
+  const V16 second = LoadAs<V16>(values + 16);
+  // A NaN is the second operand's.
+  const float largest =
+      Highest(Max(Max(Abs(first), Splat<V16>(0.0f)), Max(Abs(second), Splat<V16>(0.0f))));
   const bool usable = largest > 1e-30f && largest < kInfinity;
-  const V8 inverse = Set1(usable ? 127.0f / largest : 0.0f);
-  int32_t total = 0;
-  for (uint32_t i = 0; i < 32; i += kLanes) {
-    const V8 scaled = Round(Mul(Load(values + i), inverse));
-    total += StoreBytes(quants + i, Max(Min(scaled, Set1(127.0f)), Set1(-127.0f)));
-  }
+  const V16 inverse = Splat<V16>(usable ? 127.0f / largest : 0.0f);
+  const auto quantise = [&](V16 x, int8_t* target) {
+    const V16 scaled = Round(Mul(x, inverse));
+    return StoreBytes(target, Max(Min(scaled, Splat<V16>(127.0f)), Splat<V16>(-127.0f)));
+  };
+  const int32_t total = quantise(first, quants) + quantise(second, quants + 16);
   *scale = usable ? largest / 127.0f : 0.0f;
   *sum = *scale * static_cast<float>(total);
   *quant_sum = total;

@@ -4,6 +4,7 @@
 // Eight float lanes as one AVX2 register; simd_scalar.h says what each function means.
 //
 // Included only by files compiled for AVX2 or more, which have included the intrinsics.
+// simd_wide_pair.h or simd_avx512.h adds sixteen lanes.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,28 @@ inline constexpr uint32_t kLanes = 8;
 
 using V8 = __m256;
 
+template <typename V>
+V Splat(float x);
+template <typename V>
+V LoadAs(const float* p);
+template <typename V>
+V LoadHalfAs(const void* p);
+template <typename V>
+V LoadBrainAs(const void* p);
+template <typename V>
+V LoadSignedAs(const void* p);
+
 inline V8 Set1(float x) { return _mm256_set1_ps(x); }
 inline V8 Zero() { return _mm256_setzero_ps(); }
 inline V8 Load(const float* p) { return _mm256_loadu_ps(p); }
+template <>
+inline V8 Splat<V8>(float x) {
+  return Set1(x);
+}
+template <>
+inline V8 LoadAs<V8>(const float* p) {
+  return Load(p);
+}
 inline void Store(float* p, V8 a) { _mm256_storeu_ps(p, a); }
 inline V8 Add(V8 a, V8 b) { return _mm256_add_ps(a, b); }
 inline V8 Sub(V8 a, V8 b) { return _mm256_sub_ps(a, b); }
@@ -45,10 +65,6 @@ inline float Highest(V8 a) {
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
-inline void Sum4(V8 a, V8 b, V8 c, V8 d, float* target) {
-  const V8 fours = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-  _mm_storeu_ps(target, _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
-}
 
 inline V8 LoadHalf(const void* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
@@ -59,6 +75,18 @@ inline V8 LoadBrain(const void* p) {
 }
 inline V8 LoadSigned(const void* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
+}
+template <>
+inline V8 LoadSignedAs<V8>(const void* p) {
+  return LoadSigned(p);
+}
+template <>
+inline V8 LoadHalfAs<V8>(const void* p) {
+  return LoadHalf(p);
+}
+template <>
+inline V8 LoadBrainAs<V8>(const void* p) {
+  return LoadBrain(p);
 }
 inline void StoreHalf(void* p, V8 a) {
   _mm_storeu_si128(static_cast<__m128i*>(p),
@@ -73,6 +101,52 @@ inline void StoreBrain(void* p, V8 a) {
       static_cast<__m128i*>(p),
       _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1)));
 }
+inline V8 LowBrains(V8 units) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(units), 16));
+}
+inline V8 HighBrains(V8 units) {
+  return _mm256_and_ps(units, _mm256_castsi256_ps(_mm256_set1_epi32(-65536)));
+}
+inline V8 HalvesOf(__m256i words) {
+  return _mm256_cvtph_ps(
+      _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+inline V8 LowHalves(V8 units) {
+  return HalvesOf(_mm256_and_si256(_mm256_castps_si256(units), _mm256_set1_epi32(0xffff)));
+}
+inline V8 HighHalves(V8 units) {
+  return HalvesOf(_mm256_srli_epi32(_mm256_castps_si256(units), 16));
+}
+template <int j>
+inline V8 SignedBytes(V8 units) {
+  const __m256i words = _mm256_castps_si256(units);
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * j), 24));
+}
+
+// Units [4 h, 4 h + 4) of rows i and i + 4 in one register.
+inline V8 LoadQuads(const uint8_t* rows, uint64_t stride, uint32_t i, uint32_t h) {
+  const auto* first = reinterpret_cast<const float*>(rows + i * stride) + 4 * h;
+  const auto* second = reinterpret_cast<const float*>(rows + (i + 4) * stride) + 4 * h;
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(first)), _mm_loadu_ps(second), 1);
+}
+inline void Transpose8(const uint8_t* rows, uint64_t stride, V8* units) {
+#pragma GCC unroll 2
+  for (uint32_t h = 0; h < 2; ++h) {
+    const V8 a = LoadQuads(rows, stride, 0, h);
+    const V8 b = LoadQuads(rows, stride, 1, h);
+    const V8 c = LoadQuads(rows, stride, 2, h);
+    const V8 d = LoadQuads(rows, stride, 3, h);
+    const __m256d low_ab = _mm256_castps_pd(_mm256_unpacklo_ps(a, b));
+    const __m256d high_ab = _mm256_castps_pd(_mm256_unpackhi_ps(a, b));
+    const __m256d low_cd = _mm256_castps_pd(_mm256_unpacklo_ps(c, d));
+    const __m256d high_cd = _mm256_castps_pd(_mm256_unpackhi_ps(c, d));
+    units[4 * h] = _mm256_castpd_ps(_mm256_unpacklo_pd(low_ab, low_cd));
+    units[4 * h + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low_ab, low_cd));
+    units[4 * h + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high_ab, high_cd));
+    units[4 * h + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high_ab, high_cd));
+  }
+}
+
 inline V8 LoadNibbles(const uint8_t* p, int shift) {
   const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm256_cvtepi32_ps(

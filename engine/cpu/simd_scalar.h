@@ -19,6 +19,18 @@ struct V8 {
   float lane[8];
 };
 
+// One number in all lanes; as many floats as lanes.
+template <typename V>
+V Splat(float x);
+template <typename V>
+V LoadAs(const float* p);
+template <typename V>
+V LoadHalfAs(const void* p);
+template <typename V>
+V LoadBrainAs(const void* p);
+template <typename V>
+V LoadSignedAs(const void* p);
+
 template <typename F>
 V8 Each(F f) {
   V8 result;
@@ -32,6 +44,14 @@ inline V8 Set1(float x) {
 inline V8 Zero() { return Set1(0.0f); }
 inline V8 Load(const float* p) {
   return Each([&](uint32_t i) { return p[i]; });
+}
+template <>
+inline V8 Splat<V8>(float x) {
+  return Set1(x);
+}
+template <>
+inline V8 LoadAs<V8>(const float* p) {
+  return Load(p);
 }
 inline void Store(float* p, V8 a) { std::memcpy(p, a.lane, sizeof(a.lane)); }
 inline V8 Add(V8 a, V8 b) {
@@ -84,13 +104,6 @@ inline float Highest(V8 a) {
   for (uint32_t i = 1; i < 8; ++i) highest = highest > a.lane[i] ? highest : a.lane[i];
   return highest;
 }
-// target[i] = Sum(a[i]).
-inline void Sum4(V8 a, V8 b, V8 c, V8 d, float* target) {
-  target[0] = Sum(a);
-  target[1] = Sum(b);
-  target[2] = Sum(c);
-  target[3] = Sum(d);
-}
 
 inline V8 LoadHalf(const void* p) {
   uint16_t half[8];
@@ -108,6 +121,18 @@ inline V8 LoadSigned(const void* p) {
   std::memcpy(bytes, p, sizeof(bytes));
   return Each([&](uint32_t i) { return static_cast<float>(bytes[i]); });
 }
+template <>
+inline V8 LoadSignedAs<V8>(const void* p) {
+  return LoadSigned(p);
+}
+template <>
+inline V8 LoadHalfAs<V8>(const void* p) {
+  return LoadHalf(p);
+}
+template <>
+inline V8 LoadBrainAs<V8>(const void* p) {
+  return LoadBrain(p);
+}
 inline void StoreHalf(void* p, V8 a) {
   uint16_t half[8];
   for (uint32_t i = 0; i < 8; ++i) half[i] = FloatToHalf(a.lane[i]);
@@ -118,6 +143,37 @@ inline void StoreBrain(void* p, V8 a) {
   uint16_t brain[8];
   for (uint32_t i = 0; i < 8; ++i) brain[i] = FloatToBrain(a.lane[i]);
   std::memcpy(p, brain, sizeof(brain));
+}
+// A unit is the 32 bits of a lane: one float; two values of 16 bits, of which these take the
+// lower or the higher as floats; or four signed bytes, of which SignedBytes takes one.
+inline uint16_t HalfOfUnit(V8 units, uint32_t i, uint32_t which) {
+  return static_cast<uint16_t>(FloatBits(units.lane[i]) >> (16 * which));
+}
+inline V8 LowBrains(V8 units) {
+  return Each([&](uint32_t i) { return BrainToFloat(HalfOfUnit(units, i, 0)); });
+}
+inline V8 HighBrains(V8 units) {
+  return Each([&](uint32_t i) { return BrainToFloat(HalfOfUnit(units, i, 1)); });
+}
+inline V8 LowHalves(V8 units) {
+  return Each([&](uint32_t i) { return HalfToFloat(HalfOfUnit(units, i, 0)); });
+}
+inline V8 HighHalves(V8 units) {
+  return Each([&](uint32_t i) { return HalfToFloat(HalfOfUnit(units, i, 1)); });
+}
+template <int j>
+inline V8 SignedBytes(V8 units) {
+  return Each([&](uint32_t i) {
+    return static_cast<float>(static_cast<int8_t>(FloatBits(units.lane[i]) >> (8 * j)));
+  });
+}
+// Lane i of units[u]: unit u of row i, for 8 rows of 8 units.
+inline void Transpose8(const uint8_t* rows, uint64_t stride, V8* units) {
+  for (uint32_t i = 0; i < 8; ++i) {
+    for (uint32_t u = 0; u < 8; ++u) {
+      std::memcpy(&units[u].lane[i], rows + i * stride + 4 * u, sizeof(float));
+    }
+  }
 }
 // Lane i: bits [shift, shift + 4) of the 32-bit word i.
 inline V8 LoadNibbles(const uint8_t* p, int shift) {

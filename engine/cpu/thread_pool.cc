@@ -40,7 +40,7 @@ bool SpinUntil(Ready ready) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(uint32_t threads) {
+ThreadPool::ThreadPool(uint32_t threads) : shares_(threads) {
   ENSURE(threads >= 1);
   for (uint32_t i = 1; i < threads; ++i) threads_.emplace_back([this, i] { Loop(i); });
 }
@@ -59,38 +59,58 @@ void ThreadPool::Run(uint32_t chunks, Work work) {
     for (uint32_t chunk = 0; chunk < chunks; ++chunk) work(chunk, 0);
     return;
   }
-  ENSURE(chunks < (1u << kChunkBits));
-  const uint64_t region = (ticket_.load(std::memory_order_relaxed) >> kChunkBits) + 1;
-  work_.store(&work, std::memory_order_relaxed);
-  chunks_.store(chunks, std::memory_order_relaxed);
+  ENSURE(chunks <= kChunkMask);
+  ++region_;
   done_.store(0, std::memory_order_relaxed);
-  ticket_.store(region << kChunkBits | chunks);  // in one order with sleepers_
+  const auto count = static_cast<uint32_t>(shares_.size());
+  uint32_t begin = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    Share& share = shares_[i];
+    const auto end = static_cast<uint32_t>(uint64_t{chunks} * (i + 1) / count);
+    share.work.store(&work, std::memory_order_relaxed);
+    share.end.store(end, std::memory_order_relaxed);
+    // In one order with sleepers_.
+    share.ticket.store(region_ << kChunkBits | (end - begin));
+    begin = end;
+  }
   if (sleepers_.load() > 0) {
     std::lock_guard lock(mutex_);
     wake_.notify_all();
   }
-  Help(region, 0);
+  Help(region_, 0);
   WaitUntilDone(chunks);
 }
 
 void ThreadPool::Help(uint64_t region, uint32_t thread) {
-  uint64_t ticket = ticket_.load(std::memory_order_acquire);
-  while (ticket >> kChunkBits == region) {
-    const Work* work = work_.load(std::memory_order_relaxed);
-    const uint32_t chunks = chunks_.load(std::memory_order_relaxed);
-    const auto left = static_cast<uint32_t>(ticket & ((uint64_t{1} << kChunkBits) - 1));
-    if (left == 0) return;
-    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
-                                       std::memory_order_acquire)) {
-      continue;
-    }
-    (*work)(chunks - left, thread);
-    if (done_.fetch_add(1) + 1 == chunks && thread != 0 && caller_sleeps_.load()) {
+  const auto count = static_cast<uint32_t>(shares_.size());
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t ran = RunShare(shares_[(thread + i) % count], region, thread);
+    if (ran == 0) continue;
+    done_.fetch_add(ran);
+    if (thread != 0 && caller_sleeps_.load()) {
       std::lock_guard lock(mutex_);
       caller_wake_.notify_one();
     }
-    ticket = ticket_.load(std::memory_order_acquire);
   }
+}
+
+uint32_t ThreadPool::RunShare(Share& share, uint64_t region, uint32_t thread) {
+  uint32_t ran = 0;
+  uint64_t ticket = share.ticket.load(std::memory_order_acquire);
+  while (ticket >> kChunkBits == region) {
+    const Work* work = share.work.load(std::memory_order_relaxed);
+    const uint32_t end = share.end.load(std::memory_order_relaxed);
+    const auto left = static_cast<uint32_t>(ticket & kChunkMask);
+    if (left == 0) break;
+    if (!share.ticket.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
+                                            std::memory_order_acquire)) {
+      continue;
+    }
+    (*work)(end - left, thread);
+    ++ran;
+    ticket = share.ticket.load(std::memory_order_acquire);
+  }
+  return ran;
 }
 
 void ThreadPool::WaitUntilDone(uint32_t chunks) {
@@ -102,22 +122,23 @@ void ThreadPool::WaitUntilDone(uint32_t chunks) {
   caller_sleeps_.store(false);
 }
 
-uint64_t ThreadPool::WaitForRegion(uint64_t last) {
+uint64_t ThreadPool::WaitForRegion(uint64_t last, const Share& own) {
   const auto moved = [&] {
-    return ticket_.load(std::memory_order_acquire) >> kChunkBits != last || ending_.load();
+    return own.ticket.load(std::memory_order_acquire) >> kChunkBits != last || ending_.load();
   };
   if (!SpinUntil(moved)) {
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
-    wake_.wait(lock, [&] { return ticket_.load() >> kChunkBits != last || ending_.load(); });
+    wake_.wait(lock, [&] { return own.ticket.load() >> kChunkBits != last || ending_.load(); });
     sleepers_.fetch_sub(1);
   }
-  return ending_.load() ? 0 : ticket_.load(std::memory_order_acquire) >> kChunkBits;
+  return ending_.load() ? 0 : own.ticket.load(std::memory_order_acquire) >> kChunkBits;
 }
 
 void ThreadPool::Loop(uint32_t thread) {
+  Share& own = shares_[thread];
   uint64_t region = 0;
-  while ((region = WaitForRegion(region)) != 0) Help(region, thread);
+  while ((region = WaitForRegion(region, own)) != 0) Help(region, thread);
 }
 
 }  // namespace baton::engine::cpu

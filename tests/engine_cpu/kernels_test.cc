@@ -134,7 +134,7 @@ TEST_CASE("products are exact to rounding and the same bits on every instruction
   for (const TensorType type : kTypes) {
     for (const bool quants : {true, false}) {
       if (quants && !IsQuantized(type)) continue;
-      for (const uint32_t rows : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 13u, 19u}) {
+      for (const uint32_t rows : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 10u, 11u, 12u, 13u, 19u}) {
         INFO("type " << static_cast<int>(type) << " quants " << quants << " rows " << rows);
         RandomTensors tensors(rows);
         const uint32_t columns = SourceBlockColumns(type) == 256 ? 512 : 32 * (1 + rows % 4);
@@ -246,7 +246,7 @@ TEST_CASE("what works along a row is the same bits on every instruction set") {
   Random random(9);
   const Kernels& scalar = ScalarKernels();
   for (const Kernels* kernels : Others()) {
-    for (const uint32_t count : {8u, 64u, 576u}) {
+    for (const uint32_t count : {16u, 64u, 576u}) {
       auto a = RandomFloats(random, count, 30.0f);
       const auto b = RandomFloats(random, count, 2.0f);
       std::vector<float> x(count), y(count);
