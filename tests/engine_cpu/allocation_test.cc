@@ -9,6 +9,7 @@
 #include <new>
 #include <vector>
 
+#include "base/ensure.h"
 #include "engine/forward.h"
 #include "tests/engine_cpu/random_model.h"
 
@@ -19,7 +20,7 @@ std::atomic<uint64_t> allocations{0};
 void* Allocate(size_t size) {
   ++allocations;
   void* memory = std::malloc(size);
-  if (memory == nullptr) std::abort();
+  ENSURE(memory != nullptr);
   return memory;
 }
 
