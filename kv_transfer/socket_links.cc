@@ -14,6 +14,8 @@
 namespace baton::kv {
 namespace {
 
+constexpr int kLastReadsMax = 16;  // of a connection that broke
+
 // Poller keys: what it is in the top byte, which one below.
 constexpr uint64_t kListener = uint64_t{1} << 56;
 constexpr uint64_t kConnection = uint64_t{2} << 56;
@@ -73,17 +75,16 @@ bool SocketLinks::Handle(const ReadyFd& ready, absl::Time now) {
     const LinkId link(index);
     const auto found = connections_.find(link);
     if (found == connections_.end() || found->second.lost) return true;
-    absl::Status status;
-    if (ready.writable) status = found->second.socket.Flush();
-    if (status.ok() && ready.readable) {
-      std::vector<std::vector<uint8_t>> frames;
-      status = found->second.socket.Receive(frames);
-      for (auto& frame : frames) {
-        events_.push_back({SocketEvent::Kind::kFrame, link, std::move(frame), {}});
+    if (ready.readable) {
+      const absl::Status read = Receive(link, found->second).second;
+      if (!read.ok()) {
+        Lose(link, read);
+        return true;
       }
     }
-    if (!status.ok()) {
-      Lose(link, status);
+    const absl::Status sent = ready.writable ? found->second.socket.Flush() : absl::OkStatus();
+    if (!sent.ok()) {
+      LoseAfterLastWords(link, sent);
     } else {
       UpdateInterest(link, found->second);
     }
@@ -124,6 +125,26 @@ void SocketLinks::Open(Fd fd, Dial* dial) {
   events_.push_back({SocketEvent::Kind::kOpened, link, {}, {}});
 }
 
+std::pair<bool, absl::Status> SocketLinks::Receive(LinkId link, Connection& connection) {
+  std::vector<std::vector<uint8_t>> frames;
+  const absl::Status status = connection.socket.Receive(frames);
+  for (auto& frame : frames) {
+    events_.push_back({SocketEvent::Kind::kFrame, link, std::move(frame), {}});
+  }
+  return {!frames.empty(), status};
+}
+
+// Sending noticed that the connection broke.  What the peer had said before counts all the same:
+// it may be a writer's Commit.
+void SocketLinks::LoseAfterLastWords(LinkId link, const absl::Status& why) {
+  Connection& connection = connections_.find(link)->second;
+  for (int i = 0; i < kLastReadsMax; ++i) {
+    const auto [more, status] = Receive(link, connection);
+    if (!more || !status.ok()) break;
+  }
+  Lose(link, why);
+}
+
 void SocketLinks::Lose(LinkId link, const absl::Status& why) {
   Connection& connection = connections_.find(link)->second;
   if (connection.lost) return;
@@ -143,7 +164,7 @@ void SocketLinks::Send(LinkId link, std::vector<uint8_t> frame) {
   const auto found = connections_.find(link);
   if (found == connections_.end() || found->second.lost) return;
   const absl::Status sent = found->second.socket.Send(std::move(frame));
-  if (!sent.ok()) return Lose(link, sent);
+  if (!sent.ok()) return LoseAfterLastWords(link, sent);
   UpdateInterest(link, found->second);
 }
 

@@ -97,7 +97,10 @@ class SocketLinks {
   void AcceptAll(absl::Time now);
   void PauseListener(absl::Time now);
   void Open(Fd fd, Dial* dial);
+  // Whether frames came; what ended the reading, if anything did.
+  std::pair<bool, absl::Status> Receive(LinkId link, Connection& connection);
   void Lose(LinkId link, const absl::Status& why);
+  void LoseAfterLastWords(LinkId link, const absl::Status& why);
   void UpdateInterest(LinkId link, Connection& connection);
   void Advance(size_t index, absl::Time now);
   void DialFailed(Dial& dial, const absl::Status& why, absl::Time now);

@@ -229,10 +229,13 @@ bool UcxOwnerPaths::Handle(const ReadyFd& ready) {
   const auto found = watched_.find(ready.key);
   if (found == watched_.end()) return false;
   poller_.Remove(found->second.fd.get());
-  const ProcessId process = found->second.process;
+  exits_.push_back(found->second.process);
   watched_.erase(found);
-  core_->ProcessExited(process);
   return true;
+}
+
+void UcxOwnerPaths::TellExits() {
+  for (const ProcessId& process : std::exchange(exits_, {})) core_->ProcessExited(process);
 }
 
 uint64_t UcxOwnerPaths::bytes_landed(LinkId link) const {

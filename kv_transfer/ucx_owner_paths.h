@@ -40,8 +40,13 @@ class UcxOwnerPaths {
   bool Close(LinkId link);
   // A UCX message: foreign bytes.
   void OnData(absl::Span<const uint8_t> header, absl::Span<const uint8_t> payload);
-  // True if the key is one of ours; a process that exited goes to the core.
+  // True if the key is one of ours: a process that we watched has exited.
   bool Handle(const ReadyFd& ready);
+  // Exits that the core was not told of.
+  bool has_exits() const { return !exits_.empty(); }
+  // Tells them.  Only when all that the processes sent was read: a writer's last words are its
+  // Commits, and its exit must not overtake them.
+  void TellExits();
 
   uint64_t messages_refused() const { return messages_refused_; }
   uint64_t bytes_landed() const { return bytes_landed_; }
@@ -89,7 +94,8 @@ class UcxOwnerPaths {
   std::optional<LinkId> probing_;               // has the probe region
   std::deque<LinkId> wait_probe_;               // agreed to path A, waits for it
   absl::btree_map<uint64_t, Watched> watched_;  // by poller key
-  std::vector<uint8_t> scratch_;                // where path-B probes land
+  std::vector<ProcessId> exits_;
+  std::vector<uint8_t> scratch_;  // where path-B probes land
   uint64_t last_token_ = 0;
   uint64_t last_watched_ = 0;
   uint64_t messages_refused_ = 0;

@@ -24,6 +24,8 @@ constexpr absl::Duration kBusyWaitMax = absl::Milliseconds(1);
 constexpr absl::Duration kIdleWaitMax = absl::Milliseconds(100);
 constexpr absl::Duration kPublishEvery = absl::Milliseconds(50);
 constexpr absl::Duration kCloseWaitMax = absl::Milliseconds(500);
+// Until the end of a process that we watch counts although others keep the sockets busy.
+constexpr absl::Duration kExitWaitMax = absl::Milliseconds(100);
 constexpr size_t kCommandsMax = 1u << 20;  // far above what the cores accept
 
 uint8_t TypeOf(absl::Span<const uint8_t> frame) { return frame.size() > 4 ? frame[4] : 0; }
@@ -89,9 +91,17 @@ void UcxReactor::Run() {
     ready_.clear();
     poller_.Wait(wait, ready_);
     const absl::Time now = clock_.Now();
-    bool active = HandleReady(now);
+    const bool exits = owner_paths_ != nullptr && owner_paths_->has_exits();
+    if (!exits) exits_since_ = now;
+    bool active = HandleReady(now) || exits;
     sockets_->Tick(now);
-    active |= HandleSockets(now);
+    const bool heard = HandleSockets(now);
+    active |= heard;
+    // A turn without news of any socket comes after the last words of those that have exited.
+    if (exits && (!heard || now - exits_since_ >= kExitWaitMax)) {
+      owner_paths_->TellExits();
+      RunLater();
+    }
     active |= RunCommands();
     active |= Progress();
     if (writer_paths_ != nullptr) {

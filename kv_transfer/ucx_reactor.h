@@ -144,6 +144,7 @@ class UcxReactor final : public LinkIo, public PathHost {
   absl::btree_map<uint64_t, std::pair<LinkId, uint64_t>> posted_;  // write → link, bytes
   uint64_t bytes_written_ = 0;
   absl::Time last_active_ = absl::InfinitePast();
+  absl::Time exits_since_ = absl::InfinitePast();  // owner_paths_ has them to tell
   bool links_changed_ = false;
   absl::Time published_ = absl::InfinitePast();
   std::atomic<bool> stopping_{false};
