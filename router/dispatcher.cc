@@ -293,7 +293,8 @@ Snapshot Dispatcher::Impl::snapshot() const {
   snapshot.waiting_tokens = waiting_tokens_;
   for (const Peers::Peer& peer : peers_.all()) {
     auto& pool = peer.role == Role::kPrefill ? snapshot.prefill_peers : snapshot.decode_peers;
-    ++pool[static_cast<size_t>(MetricOf(peer.health))];
+    snapshot.peers.push_back(MetricOf(peer.health));
+    ++pool[static_cast<size_t>(snapshot.peers.back())];
     snapshot.reconnects += peer.health.returns();
   }
   snapshot.attempts = attempt_results_;

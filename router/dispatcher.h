@@ -75,6 +75,7 @@ struct Snapshot {
   std::array<uint32_t, kWaitingStages> waiting{};
   uint64_t waiting_tokens = 0;  // of requests that hold no reservation
   std::array<uint32_t, kPeerMetrics> prefill_peers{}, decode_peers{};
+  std::vector<PeerMetric> peers;  // by WorkerIndex
   std::array<uint64_t, kAttemptResults> attempts{};
   uint64_t resumes = 0;
   uint64_t reconnects = 0;

@@ -231,11 +231,28 @@ class FrontendRole final : public RoleProcess {
     dispatcher_->Tick(now);
     desk_->Deliver(dispatcher_->TakeOutputs());
     idle_ = drain_told_ && dispatcher_->idle();
+    router::Snapshot snapshot = dispatcher_->snapshot();
+    LogPeers(snapshot.peers);
     {
       MutexLock lock(&mutex_);
-      snapshot_ = dispatcher_->snapshot();
+      snapshot_ = std::move(snapshot);
     }
     return dispatcher_->NextWake();
+  }
+
+  // Workers come and go rarely; each time is worth a line.
+  void LogPeers(const std::vector<router::PeerMetric>& peers) {
+    logged_peers_.resize(peers.size(), router::PeerMetric::kConnecting);
+    for (size_t i = 0; i < peers.size(); ++i) {
+      const router::PeerMetric was = std::exchange(logged_peers_[i], peers[i]);
+      if (was == peers[i]) continue;
+      const size_t prefills = config_.workers.prefill.size();
+      const config::Worker& worker =
+          i < prefills ? config_.workers.prefill[i] : config_.workers.decode[i - prefills];
+      LogInfo("worker", {{"worker", worker.name},
+                         {"state", router::kPeerMetricNames[static_cast<size_t>(peers[i])]},
+                         {"was", router::kPeerMetricNames[static_cast<size_t>(was)]}});
+    }
   }
 
   router::Snapshot snapshot() const {
@@ -249,7 +266,8 @@ class FrontendRole final : public RoleProcess {
   std::atomic<bool> started_{false}, draining_{false}, idle_{false};
   mutable Mutex mutex_;
   router::Snapshot snapshot_ ABSL_GUARDED_BY(mutex_);
-  bool drain_told_ = false;  // the loop's
+  bool drain_told_ = false;                       // the loop's
+  std::vector<router::PeerMetric> logged_peers_;  // the loop's
 
   const std::unique_ptr<Metrics> metrics_;
   FrontendMetrics frontend_metrics_;
