@@ -275,8 +275,8 @@ void DecodeWorker::Deliver(Attempt& attempt, OutputToken token) {
   attempt.first_sent = true;
   ++totals_.generation_tokens;
   Emit(attempt, Token{index, std::move(token)});
-  if (index == 0) BATON_FAILPOINT("decode.first_token");
-  if (index == 3) BATON_FAILPOINT("decode.fourth_token");
+  if (index == 0) BATON_FAILPOINT_ABOUT("decode.first_token", ToString(attempt.id));
+  if (index == 3) BATON_FAILPOINT_ABOUT("decode.fourth_token", ToString(attempt.id));
   const bool stop =
       std::find(sequence.stop_ids.begin(), sequence.stop_ids.end(), id) != sequence.stop_ids.end();
   const bool full = sequence.remaining_tokens == 0 || sequence.size() >= context_max_;

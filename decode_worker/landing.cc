@@ -65,7 +65,7 @@ absl::Status DecodeWorker::CheckCommit(const kv::Commit& commit, const Attempt& 
 // that its ticket covers is there.  Right or wrong, a Commit is the writer's last word.
 void DecodeWorker::OnCommit(const kv::Commit& commit) {
   const Reservations::Grant* const grant = reservations_.Find(commit.key.generation);
-  BATON_FAILPOINT("decode.commit_arrived");
+  BATON_FAILPOINT_ABOUT("decode.commit_arrived", ToString(commit.attempt));
   if (grant == nullptr || commit.key.owner != self_.incarnation) return Count(Stale::kCommit);
   Attempt& attempt = attempts_.at(grant->attempt);
   ENSURE(attempt.state == State::kLanding && attempt.generation == commit.key.generation);

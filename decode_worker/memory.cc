@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/ensure.h"
 #include "base/failpoint.h"
 #include "decode_worker/decode_worker.h"
@@ -127,7 +128,8 @@ void DecodeWorker::GrantTicket(Attempt& attempt, std::vector<BlockIndex> hits) {
   ticket.tokens = tokens;
   ticket.blocks = *std::move(blocks);
   transport_.Grant(ticket);
-  BATON_FAILPOINT("decode.reserved");
+  BATON_FAILPOINT_ABOUT("decode.reserved",
+                        absl::StrCat(ToString(attempt.id), " ", attempt.writer->worker));
   Emit(attempt, Reserved{cached, tokens - cached, cached, kv::Encode(ticket)});
 }
 

@@ -198,6 +198,7 @@ class PrefillWorker {
   void CommitIfComplete(Job& job, absl::Time now);
   PromptStats StatsOf(const Job& job) const;
   const kv::PeerUp* OwnerOf(const Job& job) const;
+  std::string About(const Job& job) const;  // for failpoints: attempt and owner
   void Emit(StreamId stream, FromWorker message, bool last = false);
   void Fail(Job& job, Failure reason, const absl::Status& why, bool preempted = false);
   // Ends the job without a word to its stream.  The job may be gone afterwards.

@@ -59,6 +59,9 @@ void PrefillWorker::OnLayerDone(const engine::LayerDone& done, absl::Time now) {
     Log(PushEvent::Kind::kComputed, job, done.layer, end - begin, now);
     if (last_layer && chunk.end == job.sequence.size()) job.computed_at = now;
     if (options_.pipelining) Post(job, done.layer, begin, end, now);
+    if (done.layer == layout_.layers / 2) {
+      BATON_FAILPOINT_ABOUT("prefill.half_computed", About(job));
+    }
   }
 }
 
@@ -139,7 +142,9 @@ void PrefillWorker::OnWriteDone(const kv::WriteDone& done, absl::Time now) {
     pushed.blocks += write.blocks;
     pushed.bytes += write.blocks * layout_.block_bytes();
   }
-  if (write.layer == layout_.layers / 2) BATON_FAILPOINT("prefill.half_written");
+  if (write.layer == layout_.layers / 2) {
+    BATON_FAILPOINT_ABOUT("prefill.half_written", About(job));
+  }
   CommitIfComplete(job, now);
 }
 
@@ -175,7 +180,7 @@ void PrefillWorker::CommitIfComplete(Job& job, absl::Time now) {
   commit.compute = stats.compute;
   commit.transfer = stats.transfer;
   commit.exposed = stats.exposed;
-  BATON_FAILPOINT("prefill.all_written");
+  BATON_FAILPOINT_ABOUT("prefill.all_written", About(job));
   transport_.SendCommit(commit);
   BATON_FAILPOINT("prefill.committed");
   job.push_over = true;
@@ -207,6 +212,11 @@ PromptStats PrefillWorker::StatsOf(const Job& job) const {
 const kv::PeerUp* PrefillWorker::OwnerOf(const Job& job) const {
   const auto found = links_.find(job.ticket.key.owner);
   return found == links_.end() ? nullptr : &found->second;
+}
+
+std::string PrefillWorker::About(const Job& job) const {
+  const kv::PeerUp* owner = OwnerOf(job);
+  return absl::StrCat(ToString(job.attempt), " ", owner == nullptr ? "" : owner->peer.worker);
 }
 
 void PrefillWorker::Fail(Job& job, Failure reason, const absl::Status& why, bool preempted) {

@@ -8,6 +8,10 @@
 #     mutants-few  some faults put into a copy of the tree: the simulator must see them
 #     mutants      all of them; not part of "everything"
 #     integration  real processes: the cluster, its clients, Prometheus, failures
+#     faults       real processes: every pair of {fault, role, moment, transport} once, and the
+#                  field reports that need them (docs/testing.md)
+#     faults-all   the whole fault matrix, 336 cells in FAULTS_SHARDS (1) shards; not part of
+#                  "everything".  It goes on where it stopped: green cells of a commit are skipped
 #     sanitize     unit and simulation, whole, under ASan+UBSan (clang) and under TSan (gcc)
 #     fuzz         every fuzz target for FUZZ_SECONDS (5) or FUZZ_RUNS (4000) from FUZZ_SEED (1),
 #                  so that CI repeats itself; longer and other seeds are for the night
@@ -112,20 +116,39 @@ fuzz() {
   return "$status"
 }
 
-integration() {
+build_failpoints() {
   configure build-failpoints -DCMAKE_BUILD_TYPE=Release -DBATON_FAILPOINTS=ON &&
-    cmake --build build-failpoints --target baton || return 1
+    cmake --build build-failpoints --target baton
+}
+
+integration() {
+  build_failpoints || return 1
   # Real clocks on a machine that others use: a test may fail once, not twice.
   ctest_in build -L integration -j 1 --repeat until-pass:2
+}
+
+faults() { build_failpoints && ctest_in build -L faults; }
+
+faults_all() {
+  build_failpoints && python3 tests/faults/matrix.py --reference || return 1
+  local shards="${FAULTS_SHARDS:-1}" status=0 i pids=()
+  for ((i = 0; i < shards; ++i)); do
+    python3 tests/faults/matrix.py --all --shard "$i/$shards" &
+    pids+=($!)
+  done
+  for i in "${pids[@]}"; do wait "$i" || status=1; done
+  python3 tests/faults/matrix.py --table
+  return "$status"
 }
 
 bench_smoke() { ctest_in build -L bench; }
 
 parts=("$@")
-((${#parts[@]})) || parts=(unit sim mutants-few integration sanitize fuzz bench-smoke)
+((${#parts[@]})) || parts=(unit sim mutants-few integration faults sanitize fuzz bench-smoke)
 for part in "${parts[@]}"; do
   case "$part" in
-    unit | sim | mutants | mutants-few | integration | sanitize | fuzz | bench-smoke) ;;
+    unit | sim | mutants | mutants-few | integration | faults | faults-all | sanitize | fuzz | \
+      bench-smoke) ;;
     *) echo "tests/run.sh: unknown part '$part'" >&2; exit 2 ;;
   esac
 done
@@ -142,6 +165,7 @@ if ((${#failed[@]} == 0)); then
         ;;
       bench-smoke) step bench-smoke bench_smoke ;;
       mutants-few) step mutants-few mutants_few ;;
+      faults-all) step faults-all faults_all ;;
       *) step "$part" "$part" ;;
     esac
   done
