@@ -69,8 +69,9 @@ class CellRun:
             self.heal()
         except NotReached as error:
             self.wrong.append(f"not reached: {error}")
-        except AssertionError as error:
-            self.wrong.append(str(error))
+        except (AssertionError, OSError) as error:
+            self.wrong.append(f"{type(error).__name__}: {error}; ended: " + str(
+                {n.name: n.process.poll() for n in rig.nodes.values() if not n.alive()}))
         finally:
             rig.release()
             self.leave_ports()

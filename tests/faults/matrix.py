@@ -155,8 +155,8 @@ def table(results, name):
 
 
 class Runner:
-    def __init__(self, results, reference, shard):
-        self.results, self.reference, self.shard = results, reference, shard
+    def __init__(self, results, reference):
+        self.results, self.reference = results, reference
         self.rig = None
         self.kind = None  # what the rig is: (hosts, transport)
         self.used = 0  # prompt sets of this rig
@@ -166,8 +166,7 @@ class Runner:
         kind = (cell.hosts, cell.transport)
         if self.rig is None or self.kind != kind or self.used == SETS_PER_RIG:
             self.drop_rig()
-            self.rig = Rig(transport=cell.transport, hosts=cell.hosts, small_disks=not cell.hosts,
-                           number=self.shard)
+            self.rig = Rig(transport=cell.transport, hosts=cell.hosts, small_disks=not cell.hosts)
             self.kind, self.used = kind, 0
         self.used += 1
         return self.rig
@@ -212,7 +211,7 @@ def choose(args):
     chosen = [c for c in cells.arrange(chosen)
               if all(getattr(c, key) in values for key, values in picked.items())]
     index, count = (int(x) for x in args.shard.split("/"))
-    return chosen[index::count], index
+    return chosen[index::count]
 
 
 def main():
@@ -230,7 +229,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # clusters are taken down
     name = commit()
     results = Results(BUILD / "faults" / name)
-    chosen, shard = choose(args)
+    chosen = choose(args)
     if args.list:
         print("\n".join(c.name for c in chosen))
         return 0
@@ -243,7 +242,7 @@ def main():
         done = {n for n, r in results.read().items() if r["ok"]} if not args.again else set()
         todo = [c for c in chosen if c.name not in done]
         print(f"{len(todo)} cells to run, {len(chosen) - len(todo)} are green on {name}", flush=True)
-        runner = Runner(results, reference, shard)
+        runner = Runner(results, reference)
         start = time.monotonic()
         try:
             for cell in todo:

@@ -78,12 +78,22 @@ class Hosts:
     DEVICE = "eth0"
     made = itertools.count()
 
-    def __init__(self, names, number):
+    def __init__(self, names):
         self.prefix = f"bf{os.getpid() % 10000}{chr(97 + next(Hosts.made) % 26)}"
         self.bridge = self.prefix + "b"
-        self.net = f"198.18.{number % 256}"
+        taken = sh("ip", "-4", "-o", "addr").stdout
+        nets = [f"198.18.{(os.getpid() + i) % 256}" for i in range(256)]
+        self.net = next(net for net in nets if f" {net}." not in taken)
         self.address = {}
         self.spaces = {}
+        try:
+            self.make(names)
+        except BaseException:
+            self.close()
+            raise
+        time.sleep(1)  # addresses and carrier settle; UCX takes only devices that run
+
+    def make(self, names):
         if sh("ip", "link", "add", self.bridge, "type", "bridge", check=False).returncode != 0:
             skip("cannot make network namespaces here")
         sh("ip", "addr", "add", f"{self.net}.1/24", "dev", self.bridge)
@@ -99,7 +109,6 @@ class Hosts:
             sh("ip", "-n", space, "addr", "add", f"{self.address[name]}/24", "dev", self.DEVICE)
             sh("ip", "-n", space, "link", "set", self.DEVICE, "up")
             sh("ip", "-n", space, "link", "set", "lo", "up")
-        time.sleep(1)  # addresses and carrier settle; UCX takes only devices that run
 
     def port(self, name):
         return f"{self.prefix}{list(self.spaces).index(name)}"
@@ -241,7 +250,7 @@ class Node:
 
 class Rig(contextlib.AbstractContextManager):
     def __init__(self, transport="shm", hosts=False, small_disks=False, prefill=2, decode=2,
-                 frontends=2, sets=(), number=0, kv_memory=KV_MEMORY, whole=True, sets_of=None):
+                 frontends=2, sets=(), kv_memory=KV_MEMORY, whole=True, sets_of=None):
         """`whole`: wait until all is up.  `sets_of`: further --set words of single processes."""
         require_model()
         if not FAILPOINTS.exists():
@@ -257,7 +266,7 @@ class Rig(contextlib.AbstractContextManager):
         self.segments_before = shared_memory()
         names = ([f"frontend-{i}" for i in range(frontends)] +
                  [f"prefill-{i}" for i in range(prefill)] + [f"decode-{i}" for i in range(decode)])
-        self.hosts = Hosts(names, number) if hosts else None
+        self.hosts = Hosts(names) if hosts else None
         self.transport = transport
         self.sets = [*SETS, f"kv_transfer.transport={transport}", *sets]
         if hosts:

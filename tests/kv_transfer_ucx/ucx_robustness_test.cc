@@ -125,9 +125,11 @@ TEST_CASE("a dead owner's memory is unmapped within a second") {
   }
   uint16_t port = 0;
   REQUIRE(::read(ends[0], &port, sizeof port) == sizeof port);
+  ::kill(child, SIGSTOP);  // until the writer's own segments are counted
   End writer;
   writer.Open(WriterOptions(TransportChoice::kShm, SmallLayout(64), port));
   const int before = MappedSegments();
+  ::kill(child, SIGCONT);
   REQUIRE(WaitFor(absl::Seconds(10), [&] { return writer.Find<PeerUp>() != nullptr; }));
   CHECK(MappedSegments() > before);
   ::kill(child, SIGKILL);
