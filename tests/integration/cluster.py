@@ -25,7 +25,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("BATON_BUILD", ROOT / "build"))
 BATON = BUILD / "baton"
-FAILPOINTS = ROOT / "build-failpoints" / "baton"
+FAILPOINTS = pathlib.Path(os.environ.get("BATON_FAILPOINTS_BINARY",
+                                         ROOT / "build-failpoints" / "baton"))
 MODEL = ROOT / "models" / "smollm2-135m-instruct-q4_1.gguf"
 MODEL_NAME = "smollm2-135m-instruct"
 LAYERS = 30
