@@ -142,7 +142,11 @@ bool UcxReactor::HandleSockets(absl::Time now) {
   bool any = false;
   while (sockets_->has_events()) {
     any = true;
-    for (SocketEvent& event : sockets_->TakeEvents()) {
+    std::vector<SocketEvent> events = sockets_->TakeEvents();
+    // A frame may answer what the role loop has just asked for: a Commit under a grant that still
+    // waits to be run.  What was asked before the frame was read is done before it.
+    RunCommands();
+    for (SocketEvent& event : events) {
       switch (event.kind) {
         case SocketEvent::Kind::kOpened:
           core_->LinkOpened(event.link, now);
