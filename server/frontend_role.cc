@@ -214,11 +214,16 @@ class FrontendRole final : public RoleProcess {
     if (!started_) return detail.dump();
     size_t links = 0, index = 0;
     const auto statuses = client_->Statuses();
+    const std::vector<router::PeerMetric> peers = snapshot().peers;
     for (const auto* workers : {&config_.workers.prefill, &config_.workers.decode}) {
       for (const config::Worker& worker : *workers) {
-        const std::optional<WorkerStatus>& status = statuses[index++];
-        detail["workers"][worker.name] = !status ? "away" : status->ready ? "ready" : "starting";
-        if (status && status->role == Role::kDecode) links += status->links.size();
+        const std::optional<WorkerStatus>& status = statuses[index];
+        // What a worker said last is no sign that it is still there.
+        const bool there =
+            status && index < peers.size() && peers[index] != router::PeerMetric::kDead;
+        ++index;
+        detail["workers"][worker.name] = !there ? "away" : status->ready ? "ready" : "starting";
+        if (there && status->role == Role::kDecode) links += status->links.size();
       }
     }
     detail["links"] = links;
