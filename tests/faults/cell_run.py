@@ -316,7 +316,7 @@ class CellRun:
     def rejoin(self):
         """After a silence: all links up again; the fence of a writer is its Quiet."""
         if self.victim.alive() and not self.draining:
-            self.rig.wait_whole(15)
+            self.rig.wait_whole_again(15)
         else:
             wait_for(lambda: not self.victim.alive(), 25, "the victim ends")
         self.back = time.time()

@@ -318,17 +318,34 @@ class Rig(contextlib.AbstractContextManager):
         for node in self.nodes.values():
             if not node.alive():
                 return f"{node.name} has ended: {node.process.returncode}"
-        links = len(self.of("prefill")) * len(self.of("decode"))
-        for front in self.of("frontend"):
-            try:
-                detail = json.loads(front.get("/health")[1])["detail"]
-            except OSError as error:
-                return f"{front.name}: {error}"
-            workers = detail["workers"] or {}
-            away = [w.name for w in self.workers() if workers.get(w.name) != "ready"]
-            if away or detail["links"] != links:
-                return f"{front.name} sees away: {away}, links: {detail['links']} of {links}"
+        links = {"prefill": len(self.of("decode")), "decode": len(self.of("prefill"))}
+        try:
+            for front in self.of("frontend"):
+                workers = json.loads(front.get("/health")[1])["detail"]["workers"] or {}
+                away = [w.name for w in self.workers() if workers.get(w.name) != "ready"]
+                lost = {(l["pool"], l["state"]): int(v) for l, v
+                        in front.metrics().find("baton_peers") if v and l["state"] != "ready"}
+                if away or lost:
+                    return f"{front.name} sees away: {away}, {lost}"
+            for node in self.workers():
+                up = json.loads(node.get("/health")[1])["detail"]["links"]
+                if up != links[node.role]:
+                    return f"{node.name} has {up} links of {links[node.role]}"
+        except OSError as error:
+            return f"a probe has no answer: {error}"
         return ""
+
+    def wait_whole_again(self, seconds):
+        """After a silence: what was said before it may still look whole."""
+        since = None
+        end = time.monotonic() + seconds
+        while since is None or time.monotonic() - since < 0.6:
+            if why := self.why_not_whole():
+                since = None
+                assert time.monotonic() < end, f"the cluster is not whole after {seconds} s: {why}"
+            elif since is None:
+                since = time.monotonic()
+            time.sleep(0.05)
 
     def wait_whole(self, seconds):
         end = time.monotonic() + seconds
