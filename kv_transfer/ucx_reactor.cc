@@ -61,8 +61,10 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
     owner_paths_->SetCore(owner_.get());
     core_ = owner_.get();
     if (messages_ != nullptr) {
-      messages_->OnMessage(
-          kMessageId, [this](auto header, auto payload) { owner_paths_->OnData(header, payload); });
+      messages_->OnMessage(kMessageId, [this](auto header, auto payload) {
+        TakeCommands([] {});  // its grant may still wait; nothing may be closed in here
+        owner_paths_->OnData(header, payload);
+      });
     }
   } else {
     writer_paths_ = std::make_unique<UcxWriterPaths>(
@@ -182,6 +184,10 @@ bool UcxReactor::TakePathMessage(LinkId link, absl::Span<const uint8_t> frame, a
 }
 
 bool UcxReactor::RunCommands() {
+  return TakeCommands([this] { RunLater(); });
+}
+
+bool UcxReactor::TakeCommands(absl::FunctionRef<void()> after_each) {
   std::vector<UcxCommand> commands;
   {
     MutexLock lock(&mutex_);
@@ -189,7 +195,7 @@ bool UcxReactor::RunCommands() {
   }
   for (const UcxCommand& command : commands) {
     Run(command);
-    RunLater();
+    after_each();
   }
   return !commands.empty();
 }

@@ -20,6 +20,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "kv_transfer/owner_core.h"
@@ -111,6 +112,7 @@ class UcxReactor final : public LinkIo, public PathHost {
   bool HandleSockets(absl::Time now);
   bool TakePathMessage(LinkId link, absl::Span<const uint8_t> frame, absl::Time now);
   bool RunCommands();
+  bool TakeCommands(absl::FunctionRef<void()> after_each);
   void Run(const UcxCommand& command);
   bool Progress();
   void RunLater();
