@@ -310,6 +310,20 @@ absl::StatusOr<Config> Load(const std::string& path, const Overrides& overrides)
   return Parse(text.str(), path, overrides);
 }
 
+std::vector<std::string> Differences(const Config& a, const Config& b) {
+  Config copies[] = {a, b};
+  std::map<std::string, std::string> values;
+  for (const Field& field : Fields(copies[0])) values[field.path] = field.get();
+  std::vector<std::string> paths;
+  for (const Field& field : Fields(copies[1])) {
+    const auto found = values.find(field.path);
+    if (found == values.end() || found->second != field.get()) paths.push_back(field.path);
+    if (found != values.end()) values.erase(found);
+  }
+  for (const auto& [path, value] : values) paths.push_back(path);
+  return paths;
+}
+
 std::string Print(const Config& config) {
   Config copy = config;
   std::string out = "version: 1\n";

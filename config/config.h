@@ -96,4 +96,8 @@ absl::StatusOr<Config> Parse(const std::string& text, const std::string& name,
 // The effective values as YAML, each line with its origin in a comment.
 std::string Print(const Config& config);
 
+// The key paths whose effective values differ, in the order of Print; a worker that only one of
+// them has counts with all its keys.
+std::vector<std::string> Differences(const Config& a, const Config& b);
+
 }  // namespace baton::config

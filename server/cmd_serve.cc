@@ -8,6 +8,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "server/commands.h"
 #include "server/config_flags.h"
@@ -41,16 +42,23 @@ absl::StatusOr<std::string> WorkerName(const CommandLine& line,
       absl::StrCat("the configuration has ", workers.size(), " ", role, " workers: --name which"));
 }
 
-void Reload(const CommandLine& line) {
+// Every key of the file is read once, at the start: a role that changed its limits or peers
+// while requests run under the old ones would be a third thing.  What differs is named.
+void Reload(const CommandLine& line, const config::Config& running) {
   const auto fresh = LoadConfig(line);
+  NoteReload(fresh.ok());
   if (!fresh.ok()) {
     LogError("configuration not reloaded", {{"why", fresh.status().message()}});
     return;
   }
-  LogInfo(
-      "configuration read again and valid: its keys need a restart; level and format of the "
-      "log are applied");
   (void)ApplyLogFlags(line);
+  const std::vector<std::string> changed = config::Differences(running, *fresh);
+  if (changed.empty()) {
+    LogInfo("configuration read again: nothing changed");
+  } else {
+    LogWarn("configuration read again: these keys need a restart and keep their values",
+            {{"keys", absl::StrJoin(changed, ",")}});
+  }
 }
 
 int RunServe(const CommandLine& line) {
@@ -80,7 +88,7 @@ int RunServe(const CommandLine& line) {
                  : role == "prefill" ? StartPrefill(options)
                                      : StartDecode(options);
   if (!started.ok()) return Fail(started.status());
-  const int code = HostRole(**started, config->limits.drain, [&line] { Reload(line); });
+  const int code = HostRole(**started, config->limits.drain, [&] { Reload(line, *config); });
   started->reset();
   LogInfo("stopped", {{"exit", code}});
   return code;

@@ -4,7 +4,7 @@
 // Runs one role in the foreground: signals, drain, exit code.
 //
 // SIGTERM and SIGINT drain, a second one exits at once; SIGHUP reads the configuration again
-// and applies what can change while it runs (log level and format), naming what cannot.
+// and names the keys that differ: they need a restart.  An invalid one changes nothing.
 //
 // Thread:  the main thread.  Signals are blocked in all others.
 #pragma once

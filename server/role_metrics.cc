@@ -3,6 +3,8 @@
 
 #include "server/role_metrics.h"
 
+#include <atomic>
+
 #include "absl/strings/str_cat.h"
 
 #ifndef BATON_COMMIT
@@ -11,6 +13,8 @@
 
 namespace baton::server {
 namespace {
+
+std::atomic<bool> g_reload_good{true};
 
 constexpr std::array<const char*, 4> kPathNames = {"none", "colocated", "disaggregated",
                                                    "fallback"};
@@ -39,6 +43,8 @@ absl::string_view OutcomeName(router::Outcome outcome) {
   return kOutcomeNames[static_cast<size_t>(outcome)];
 }
 
+void NoteReload(bool good) { g_reload_good.store(good, std::memory_order_relaxed); }
+
 std::unique_ptr<Metrics> MakeMetrics(absl::string_view role, absl::string_view model) {
   auto metrics = std::make_unique<Metrics>(
       MetricLabels{{"role", std::string(role)}, {"model", std::string(model)}});
@@ -49,6 +55,13 @@ std::unique_ptr<Metrics> MakeMetrics(absl::string_view role, absl::string_view m
                                       {{{{"version", kVersion}, {"commit", BATON_COMMIT}}, 1}}}};
   });
   metrics->AddSource(ProcessMetrics);
+  metrics->AddSource([] {
+    const double good = g_reload_good.load(std::memory_order_relaxed) ? 1 : 0;
+    return std::vector<MetricFamily>{{"baton_config_last_reload_successful",
+                                      "Whether the last SIGHUP found a valid configuration.",
+                                      MetricKind::kGauge,
+                                      {{{}, good}}}};
+  });
   return metrics;
 }
 

@@ -4,6 +4,7 @@
 // The configuration: every kind of mistake is refused with its place, its key and a hint.
 #include "config/config.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "config/values.h"
@@ -157,6 +158,23 @@ TEST_CASE("values print in the unit in which they are whole", "[config]") {
   CHECK(ParseAddress("[::1]:80")->host == "::1");
   CHECK(!ParseAddress("::1:80").ok());
   CHECK(!ParseAddress("host:65536").ok());
+}
+
+TEST_CASE("the keys that differ are named, also those of a worker that only one has") {
+  const auto parse = [](const std::string& text) {
+    const auto config = Parse("version: 1\n" + text, "test");
+    REQUIRE(config.ok());
+    return *config;
+  };
+  const Config plain = parse("");
+  CHECK(Differences(plain, plain).empty());
+  CHECK(Differences(plain, parse("limits: {drain: 7s}\n")) ==
+        std::vector<std::string>{"limits.drain"});
+  Config more = plain;
+  more.workers.prefill.push_back(more.workers.prefill.at(0));
+  const std::vector<std::string> added = Differences(plain, more);
+  CHECK(std::find(added.begin(), added.end(), "workers.prefill.1.listen") != added.end());
+  CHECK(Differences(more, plain).size() == added.size());
 }
 
 }  // namespace

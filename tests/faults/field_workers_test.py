@@ -318,5 +318,31 @@ def c98_a_prefill_that_drains_finishes_its_push_first():
         wait_for(lambda: requests(made, path="disaggregated") == 1, 1, "nothing was done twice")
 
 
+def c108_a_reload_is_checked_first_and_names_what_needs_a_restart():
+    with rig() as made:
+        config = made.path / "cluster.yaml"
+        text = config.read_text()
+        gauge = lambda n: n.metrics().sum("baton_config_last_reload_successful")
+        for node in made.nodes.values():
+            assert gauge(node) == 1
+            node.mark_log()
+        config.write_text(text + "limits: {drian: 3s}\n")
+        for node in made.nodes.values():
+            node.send(signal.SIGHUP)
+            wait_for(lambda: gauge(node) == 0, 2, "the reload failed")
+            assert "drian" in node.matching("not reloaded")[0], node.lines()
+        assert ask(front(made), words(100, 450), 2, 60).kind == "answer"
+        config.write_text(text + "limits: {queue_requests: 77}\n")
+        for node in made.nodes.values():
+            node.send(signal.SIGHUP)
+            wait_for(lambda: gauge(node) == 1, 2, "the reload is good again")
+            assert "keys=limits.queue_requests" in node.matching("need a restart")[0], node.lines()
+        config.write_text(text)
+        for node in made.nodes.values():
+            node.send(signal.SIGHUP)
+            wait_for(lambda: node.matching("nothing changed"), 2, "nothing changed")
+        assert ask(front(made), words(100, 451), 2, 60).kind == "answer"
+
+
 if __name__ == "__main__":
     run_rows(globals())
