@@ -3,6 +3,7 @@
 
 #include "kv_transfer/ucx_worker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -23,6 +24,8 @@ constexpr char kKeepalive[] = "1s";
 // it was checked.
 constexpr char kTcpSegment[] = "256k";
 constexpr absl::Duration kCloseWaitMax = absl::Seconds(1);
+// For operations of a closed endpoint; what they read stays in use meanwhile.
+constexpr absl::Duration kOperationsWaitMax = absl::Milliseconds(500);
 
 // Names are UCX's without its prefixes; with a prefix it accepts and ignores them.
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
@@ -112,6 +115,7 @@ UcxWorker::~UcxWorker() {
   worker_.reset();
   for (const Closing& closing : closing_) {
     for (const auto& operation : closing.keep->operations) {
+      if (operation->done == nullptr) continue;
       operation->done(absl::CancelledError("the UCX worker was destroyed"));
     }
     if (closing.keep->closed != nullptr) closing.keep->closed();
@@ -120,31 +124,43 @@ UcxWorker::~UcxWorker() {
 
 bool UcxWorker::Progress() {
   const bool busy = ucp_worker_progress(worker_.get()) != 0;
-  if (!closing_.empty()) ReapClosed();
+  if (!closing_.empty() || !late_.empty()) ReapClosed();
   return busy;
 }
 
 bool UcxWorker::Arm() { return ucp_worker_arm(worker_.get()) == UCS_OK; }
 
 void UcxWorker::AwaitClose(void* request, std::unique_ptr<UcxEndpointState> keep) {
-  closing_.push_back({request, std::move(keep)});
+  closing_.push_back({request, std::move(keep), RealClock().Now() + kOperationsWaitMax});
 }
 
 void UcxWorker::ReapClosed() {
   std::vector<Closing> still;
   std::vector<Closing> finished = std::exchange(closing_, {});
   for (Closing& closing : finished) {
-    if (closing.request != nullptr && ucp_request_check_status(closing.request) == UCS_INPROGRESS) {
+    if (closing.request != nullptr) {
+      if (ucp_request_check_status(closing.request) == UCS_INPROGRESS) {
+        still.push_back(std::move(closing));
+        continue;
+      }
+      ucp_request_free(std::exchange(closing.request, nullptr));
+    }
+    // A close by force is confirmed before the sends that it cancelled have ended: over TCP to a
+    // peer that stands still, UCX calls back later, with a pointer to the operation.
+    if (!closing.keep->operations.empty() && RealClock().Now() < closing.give_up) {
       still.push_back(std::move(closing));
       continue;
     }
-    if (closing.request != nullptr) ucp_request_free(closing.request);
-    for (const auto& operation : std::exchange(closing.keep->operations, {})) {
-      operation->done(absl::UnavailableError("the endpoint was closed"));
+    for (const auto& operation : closing.keep->operations) {
+      std::exchange(operation->done, nullptr)(absl::UnavailableError("the endpoint was closed"));
     }
     if (closing.keep->closed != nullptr) closing.keep->closed();
+    if (!closing.keep->operations.empty()) late_.push_back(std::move(closing.keep));
   }
   for (Closing& closing : still) closing_.push_back(std::move(closing));
+  late_.erase(std::remove_if(late_.begin(), late_.end(),
+                             [](const auto& state) { return state->operations.empty(); }),
+              late_.end());
 }
 
 void UcxWorker::OnMessage(uint16_t id, UcxReceive receive) {

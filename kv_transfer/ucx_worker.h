@@ -21,6 +21,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kv_transfer/ucx_handles.h"
 
@@ -77,8 +78,9 @@ class UcxWorker {
     UcxReceive receive;
   };
   struct Closing {
-    void* request;
+    void* request;  // null: UCX has confirmed the close
     std::unique_ptr<struct UcxEndpointState> keep;
+    absl::Time give_up;
   };
 
   UcxWorker() = default;
@@ -96,6 +98,9 @@ class UcxWorker {
   uint64_t messages_refused_ = 0;
   std::vector<std::unique_ptr<Receiver>> receivers_;
   std::vector<Closing> closing_;
+  // Of closed endpoints with operations that UCX has still not ended, though everyone else has
+  // been told; it may do so at any time.
+  std::vector<std::unique_ptr<struct UcxEndpointState>> late_;
 };
 
 // Memory that UCX allocated, so that peers on this host write it without our help.
