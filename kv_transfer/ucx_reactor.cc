@@ -122,6 +122,7 @@ void UcxReactor::Run() {
     Publish(now);
     wait = Idle(active, now);
   }
+  RunCommands();  // the last Commit of a writer that drained may still wait here
 }
 
 void UcxReactor::Stop() {

@@ -86,7 +86,9 @@ class UcxTransport::Shared {
  public:
   explicit Shared(std::unique_ptr<UcxReactor> reactor)
       : reactor_(std::move(reactor)), thread_([this] { reactor_->Run(); }) {}
-  ~Shared() {
+  ~Shared() { Finish(); }
+  void Finish() {
+    if (!thread_.joinable()) return;
     reactor_->Stop();
     thread_.join();
   }
@@ -135,6 +137,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
 
 UcxTransport::UcxTransport(std::unique_ptr<Shared> shared) : shared_(std::move(shared)) {}
 UcxTransport::~UcxTransport() = default;
+void UcxTransport::Finish() { shared_->Finish(); }
 
 uint8_t* UcxTransport::PoolBase() const { return shared_->reactor().pool(); }
 uint16_t UcxTransport::port() const { return shared_->reactor().port(); }

@@ -88,6 +88,9 @@ class UcxTransport final : public OwnerTransport, public WriterTransport {
   static absl::StatusOr<std::unique_ptr<UcxTransport>> Create(const UcxTransportOptions& options);
   // Links break; what was granted or written counts as lost.
   ~UcxTransport() override;
+  // For the end of the process: carries out what was asked and ends the thread.  Nothing may be
+  // called after it, and it need not be destroyed.
+  void Finish();
 
   // layout.pool_bytes() bytes, zeroed, 4 KiB aligned.
   uint8_t* PoolBase() const;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -89,9 +90,9 @@ int RunServe(const CommandLine& line) {
                                      : StartDecode(options);
   if (!started.ok()) return Fail(started.status());
   const int code = HostRole(**started, config->limits.drain, [&] { Reload(line, *config); });
-  started->reset();
+  (*started)->Stop();
   LogInfo("stopped", {{"exit", code}});
-  return code;
+  std::_Exit(code);
 }
 
 int RunCheckConfig(const CommandLine& line) {

@@ -116,7 +116,10 @@ class FrontendRole final : public RoleProcess {
         desk_(std::make_unique<ClientDesk>(loop_.bell(), &clock_)),
         pool_(std::make_unique<WorkPool>(kPoolThreads, kPoolWaiting)) {}
 
-  ~FrontendRole() override {
+  ~FrontendRole() override { Stop(); }
+
+  void Stop() override {
+    if (std::exchange(stopped_, true)) return;
     loop_.Stop();
     desk_->Abort(absl::UnavailableError("the front end stops"));
     if (grpc_ != nullptr) grpc_->Stop(absl::Seconds(1));
@@ -265,6 +268,7 @@ class FrontendRole final : public RoleProcess {
     return snapshot_;
   }
 
+  bool stopped_ = false;  // the main thread's
   const config::Config config_;
   const Incarnation incarnation_;
   const RealClock clock_;

@@ -34,6 +34,9 @@ class RoleProcess {
   virtual bool ready() const = 0;
   virtual void StartDrain() = 0;
   virtual bool drained() const = 0;  // nothing is left to do
+  // For the end of the process: ports close, threads end, what others see is over.  Memory and
+  // UCX stay as they are: UCX 1.13 may abort in destroying what a silent peer left behind.
+  virtual void Stop() = 0;
 };
 
 absl::StatusOr<std::unique_ptr<RoleProcess>> StartFrontend(const RoleOptions& options);

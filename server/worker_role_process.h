@@ -61,6 +61,10 @@ class WorkerRoleProcess final : public RoleProcess {
     parts_.loop.bell()->Ring();
   }
   bool drained() const override { return parts_.drained; }
+  void Stop() override {
+    parts_.Stop();
+    parts_.transport->Finish();
+  }
 
  private:
   absl::Status Start() {
