@@ -41,6 +41,9 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
   if (messages) {
     settings.push_back({"TX_SEG_SIZE", kTcpSegment});
     settings.push_back({"RX_SEG_SIZE", kTcpSegment});
+    // One socket event per progress: UCX 1.13 takes several at once, and when the first of them
+    // ends an endpoint that the second is about, it reads freed memory.
+    settings.push_back({"MAX_POLL", "1"});
   } else {
     // Without it error handling silently removes shared memory from what UCX may use.
     settings.push_back({"MM_ERROR_HANDLING", "y"});
