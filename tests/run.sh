@@ -7,9 +7,10 @@
 #     sim          the simulator's scenarios and seeds
 #     mutants-few  some faults put into a copy of the tree: the simulator must see them
 #     mutants      all of them; not part of "everything"
-#     integration  real processes: the cluster, its clients, Prometheus, failures
-#     faults       real processes: every pair of {fault, role, moment, transport} once, and the
-#                  field reports that need them (docs/testing.md)
+#     integration  real processes: the cluster, its clients, Prometheus, failures, and the field
+#                  reports that need them
+#     faults       real processes: every pair of {fault, role, moment, transport} once
+#                  (docs/testing.md)
 #     faults-all   the whole fault matrix, 336 cells in FAULTS_SHARDS (1) shards; not part of
 #                  "everything".  It goes on where it stopped: green cells of a commit are skipped
 #     sanitize     unit and simulation, whole, under ASan+UBSan (clang) and under TSan (gcc)
