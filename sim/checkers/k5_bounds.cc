@@ -86,7 +86,7 @@ void K5Bounds::WriteEnded(kv::LinkId link, uint64_t bytes) {
 
 void K5Bounds::Waiting(LifeId worker, Role role, size_t waiting, size_t preempted) {
   const size_t bound = role == Role::kDecode ? limits_.decode.queue_requests + preempted
-                                             : limits_.prefill.queue_requests;
+                                             : limits_.prefill.queue_requests + 1;
   if (waiting <= bound) return;
   log_.Violation("K5: ", waiting, " wait at ", book_.life(worker).name(), "; its queue holds ",
                  bound);
