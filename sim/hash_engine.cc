@@ -10,7 +10,6 @@
 
 #include "base/ensure.h"
 #include "base/random.h"
-#include "engine/sequence.h"
 
 namespace baton::sim {
 namespace {
@@ -95,6 +94,23 @@ OutputToken Draw(uint64_t state, const engine::SampleSpec& spec, uint32_t vocab_
     drawn.top.push_back({id, drawn.logprob - static_cast<float>(i)});
   }
   return drawn;
+}
+
+// What the workers should ask for, by the definition of its fields: they are what the Oracle
+// judges, so it does not ask them.
+engine::SampleSpec SampleOf(const Sequence& known) {
+  const SamplingParams& params = known.sampling;
+  engine::SampleSpec spec;
+  spec.params = params;
+  spec.output_index = static_cast<uint32_t>(known.outputs.size());
+  spec.prompt_tokens = static_cast<uint32_t>(known.prompt.size());
+  if (params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f ||
+      params.frequency_penalty != 0.0f) {
+    spec.history = known.prompt;
+    spec.history.insert(spec.history.end(), known.outputs.begin(), known.outputs.end());
+  }
+  if (spec.output_index < known.min_tokens) spec.banned = known.stop_ids;
+  return spec;
 }
 
 }  // namespace
@@ -209,7 +225,7 @@ std::vector<OutputToken> Oracle(const Sequence& sequence, const HashEngineOption
       value = Mix(value, digests[layer]);
     }
     if (position + 1 < known.size()) continue;
-    OutputToken token = Draw(value, engine::NextSample(known), options.vocab_size);
+    OutputToken token = Draw(value, SampleOf(known), options.vocab_size);
     known.outputs.push_back(token.id);
     drawn.push_back(std::move(token));
     const TokenId id = drawn.back().id;

@@ -21,7 +21,7 @@ seeds="${MUTANT_SEEDS:-600}"
 
 check() {
   local patch status=0
-  for patch in tests/mutants/*.patch; do
+  for patch in tests/mutants/*.patch tests/mutants/open/*.patch; do
     git apply --check "$patch" || { echo "mutants: $patch does not apply any more"; status=1; }
   done
   return "$status"
