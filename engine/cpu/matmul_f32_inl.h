@@ -105,7 +105,8 @@ void SumFloats(const MatMul& task, uint32_t group, uint32_t row) {
 template <uint32_t R, uint32_t G, typename From>
 void SumFloatRows(const MatMul& task, uint32_t group, uint32_t row) {
   for (; row + R <= task.row_end; row += R) SumFloats<R, G, From>(task, group, row);
-  if constexpr (R > 1) SumFloatRows<R / 2, G, From>(task, group, row);
+  constexpr uint32_t kLess = R > 8 ? 8 : R == 6 ? 4 : R / 2;
+  if constexpr (R > 1) SumFloatRows<kLess, G, From>(task, group, row);
 }
 
 template <typename From>
