@@ -32,7 +32,7 @@ TEST_CASE("whatever fails, no late byte is read and everything ends", "[sim][kv]
   INFO(commits << " commits, " << quiets << " quiets, " << dead << " dead, " << reborn
                << " reborn");
   CHECK(commits > 0);
-  if (one != nullptr) return;  // one seed need not meet everything
+  if (last - first < 39) return;  // few seeds need not meet everything
   CHECK(quiets > 1000);
   CHECK(dead > 100);
   CHECK(reborn > 50);
