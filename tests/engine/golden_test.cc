@@ -43,12 +43,18 @@ struct Model {
   std::unique_ptr<Forward> forward;
 };
 
+// What tests/data/quantize.sh makes.
+std::string ModelOfType(const std::string& type) {
+  return std::string(BATON_SOURCE_DIR) + "/models/smollm2-135m-instruct-" + type + ".gguf";
+}
+
 // Nothing if there is no model.
-std::optional<Model> Load(Activations activations, uint32_t threads) {
-  auto file = Gguf::Open(ModelPath());
+std::optional<Model> Load(Activations activations, uint32_t threads,
+                          const std::string& path = ModelPath()) {
+  auto file = Gguf::Open(path);
   if (absl::IsNotFound(file.status())) {
     std::cerr << "SKIPPED: " << file.status().message()
-              << " (run deploy/get_model.sh or set BATON_TEST_MODEL)\n";
+              << " (deploy/get_model.sh, tests/data/quantize.sh, or set BATON_TEST_MODEL)\n";
     return std::nullopt;
   }
   REQUIRE(file.status().ToString() == "OK");
@@ -174,6 +180,28 @@ Distance CompareAll(Forward& forward, KvType type, size_t tokens_max) {
   return all;
 }
 
+// The perplexity corpus in tokens; none, and a word, if it or the model is not there.
+std::vector<TokenId> CorpusIds() {
+  std::ifstream corpus(std::string(BATON_SOURCE_DIR) + "/../shared/golden/corpus.txt",
+                       std::ios::binary);
+  if (!corpus.good()) {
+    std::cerr << "SKIPPED: the perplexity corpus is not beside the source tree\n";
+    return {};
+  }
+  std::string text((std::istreambuf_iterator<char>(corpus)), {});
+  text.pop_back();
+  const auto file = Gguf::Open(ModelPath());
+  if (!file.ok()) {
+    std::cerr << "SKIPPED: " << file.status().message() << " (run deploy/get_model.sh)\n";
+    return {};
+  }
+  const auto words = text::TextModel::Load(*file);
+  REQUIRE(words.ok());
+  const auto ids = words->EncodePrompt(text);
+  REQUIRE(ids.ok());
+  return *ids;
+}
+
 double Mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -245,23 +273,13 @@ TEST_CASE("a row's bits depend neither on threads nor on the cut into chunks") {
 }
 
 TEST_CASE("perplexity of the corpus is the reference's within the tolerance") {
-  std::ifstream corpus(std::string(BATON_SOURCE_DIR) + "/../shared/golden/corpus.txt",
-                       std::ios::binary);
-  if (!corpus.good()) {
-    std::cerr << "SKIPPED: the perplexity corpus is not beside the source tree\n";
-    return;
-  }
+  const auto ids = CorpusIds();
+  if (ids.empty()) return;
   auto model = Load(Activations::kInt8, 2);
-  if (!model.has_value()) return;
-  std::string text((std::istreambuf_iterator<char>(corpus)), {});
-  text.pop_back();
+  REQUIRE(model.has_value());
   std::ifstream file(kGolden + "perplexity_smollm2.json");
   const json golden = json::parse(file);
-  const auto words = text::TextModel::Load(*model->file);
-  REQUIRE(words.ok());
-  const auto ids = words->EncodePrompt(text);
-  REQUIRE(ids.ok());
-  REQUIRE(ids->size() == golden["n_tokens"]);
+  REQUIRE(ids.size() == golden["n_tokens"]);
 
   Scorer scorer(model->forward.get(), kDefaultKvType, 256);
   double sum = 0, reference_sum = 0;
@@ -269,7 +287,7 @@ TEST_CASE("perplexity of the corpus is the reference's within the tolerance") {
   for (const json& chunk : golden["oracle_float32"]["chunks"]) {
     const size_t i = chunk["chunk"];
     if (!Everything() && i % 7 != 0) continue;
-    const auto window = absl::MakeConstSpan(*ids).subspan(i * 512, 512);
+    const auto window = absl::MakeConstSpan(ids).subspan(i * 512, 512);
     const auto score = ScoreWindow(scorer, window);
     REQUIRE(score.ok());
     REQUIRE(score->tokens == 255);
@@ -282,8 +300,37 @@ TEST_CASE("perplexity of the corpus is the reference's within the tolerance") {
   }
   std::cerr << "perplexity over " << tokens << " tokens: " << std::exp(sum / tokens)
             << ", reference " << std::exp(reference_sum / tokens) << "\n";
-  // Few windows average less of what int8 costs in each.
+  // Few windows average out less of what int8 activations cost in each.
   CHECK(std::fabs(sum - reference_sum) / tokens <= (Everything() ? 0.007 : 0.01));
+}
+
+TEST_CASE("perplexity of every weight type is llama.cpp's within half a percent") {
+  if (!Everything()) {
+    std::cerr << "SKIPPED: the other weight types take minutes (BATON_GOLDEN_ALL=1)\n";
+    return;
+  }
+  const auto ids = CorpusIds();
+  if (ids.empty()) return;
+  std::ifstream file(kGolden + "perplexity_types.json");
+  const json golden = json::parse(file);
+  const size_t windows = golden["windows"];
+  for (const auto& [type, peer] : golden["llama_cpp"].items()) {
+    auto model = Load(Activations::kInt8, 2, ModelOfType(type));
+    if (!model.has_value()) continue;
+    Scorer scorer(model->forward.get(), kDefaultKvType, 512);
+    WindowScore all;
+    for (size_t i = 0; i < windows; ++i) {
+      const auto score = ScoreWindow(scorer, absl::MakeConstSpan(ids).subspan(i * 512, 512));
+      REQUIRE(score.ok());
+      all.nll_sum += score->nll_sum;
+      all.tokens += score->tokens;
+    }
+    const double ours = std::exp(all.nll_sum / all.tokens);
+    const double theirs = peer.get<double>();
+    std::cerr << type << ": perplexity " << ours << ", llama.cpp's " << theirs << "\n";
+    INFO(type);
+    CHECK(std::fabs(ours / theirs - 1) <= 0.005);
+  }
 }
 
 }  // namespace baton::engine
