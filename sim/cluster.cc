@@ -35,6 +35,12 @@ kv::Layout WireLayout(const engine::KvLayout& layout) {
           .blocks = layout.blocks};
 }
 
+SimNetOptions NetOptions(const ClusterOptions& options) {
+  SimNetOptions net = options.links;
+  net.clocks = options.clocks;
+  return net;
+}
+
 uint32_t ContextTokens(const ClusterOptions& options) {
   return std::min(options.engine.context_max, options.decode_blocks * kBlockTokens);
 }
@@ -57,7 +63,7 @@ Cluster::Cluster(const ClusterOptions& options)
       checker_(log_, options.engine, LayoutOf(options, options.decode_blocks),
                ContextTokens(options)),
       checkers_(log_),
-      fabric_(random_, queue_, options.links),
+      fabric_(random_, queue_, NetOptions(options)),
       net_(queue_, random_.Next(), options.calls) {
   World world{queue_, random_, fabric_, net_, log_, checkers_};
   fabric_.Watch(checkers_);
@@ -94,7 +100,8 @@ Cluster::Cluster(const ClusterOptions& options)
   }
   for (uint32_t i = 0; i < options_.frontends; ++i) {
     frontends_.push_back(std::make_unique<FrontendProcess>(
-        FrontendSetup{absl::StrCat("frontend-", i), i, options_.router, specs}, world, checker_));
+        FrontendSetup{absl::StrCat("frontend-", i), i, options_.router, options_.clocks, specs},
+        world, checker_));
   }
   Watch();
 }
@@ -108,75 +115,34 @@ void Cluster::Watch() {
   for (const auto& frontend : frontends_) CheckBounds(*frontend, options_.router, log_);
   while (first_open_ < replies_.size() && replies_[first_open_].done()) ++first_open_;
   for (size_t i = first_open_; i < replies_.size(); ++i) {
-    checker_.CheckDeadline(replies_[i], now());
+    const FrontendProcess& frontend = *frontends_[replies_[i].frontend];
+    if (frontend.alive()) checker_.CheckDeadline(replies_[i], frontend.LocalTime());
   }
   queue_.After(kWatch, [this] { Watch(); });
 }
 
+bool Cluster::Together() const {
+  size_t prefill = 0, decode = 0;
+  for (const auto& worker : workers_) {
+    if (worker->member()) ++(worker->role() == Role::kPrefill ? prefill : decode);
+  }
+  for (const auto& frontend : frontends_) {
+    if (!frontend->alive()) continue;
+    const router::Snapshot seen = frontend->snapshot();
+    const size_t ready = static_cast<size_t>(router::PeerMetric::kReady);
+    if (seen.prefill_peers[ready] != prefill || seen.decode_peers[ready] != decode) return false;
+  }
+  for (const auto& worker : workers_) {
+    if (!worker->member() || worker->role() != Role::kDecode) continue;
+    if (!worker->alive() || worker->Status().links.size() != prefill) return false;
+  }
+  return true;
+}
+
 bool Cluster::Ready() {
-  return Until(
-             [this] {
-               for (const auto& frontend : frontends_) {
-                 if (!frontend->alive()) continue;
-                 const router::Snapshot seen = frontend->snapshot();
-                 const size_t ready = static_cast<size_t>(router::PeerMetric::kReady);
-                 if (seen.prefill_peers[ready] != options_.prefill) return false;
-                 if (seen.decode_peers[ready] != options_.decode) return false;
-               }
-               for (uint32_t d = 0; d < options_.decode; ++d) {
-                 if (!decode(d).alive() || decode(d).Status().links.size() != options_.prefill)
-                   return false;
-               }
-               return true;
-             },
-             absl::Seconds(20)) &&
-         (Run(2 * kHeartbeatInterval), true);  // links reach the front ends
-}
-
-Reply& Cluster::Submit(const Ask& ask) {
-  Reply& reply = replies_.emplace_back();
-  reply.client = router::ClientKey(++clients_);
-  reply.frontend = ask.frontend;
-  const uint64_t content = ask.content != 0 ? ask.content : 1000000 + clients_;
-  for (uint32_t i = 0; i < ask.prompt_tokens; ++i) {
-    reply.sequence.prompt.push_back(
-        static_cast<TokenId>(CounterRandom(content, 0, i) % options_.engine.vocab_size));
-  }
-  reply.sequence.remaining_tokens = ask.new_tokens;
-  for (uint32_t id = 0; id < ask.stop_ids; ++id) {
-    reply.sequence.stop_ids.push_back(static_cast<TokenId>(id));
-  }
-  reply.sequence.sampling.temperature = ask.temperature;
-  reply.sequence.sampling.seed = CounterRandom(options_.seed, 1, clients_);
-  reply.received = now();
-  reply.deadline = now() + ask.deadline;
-  if (!frontend(ask.frontend).alive()) {
-    reply.frontend_lost = true;
-    return reply;
-  }
-  frontend(ask.frontend).Submit(reply);
-  Behave(reply, ask);
-  return reply;
-}
-
-void Cluster::Behave(Reply& reply, const Ask& ask) {
-  if (ask.cancel_after < absl::InfiniteDuration()) {
-    queue_.After(ask.cancel_after, [this, &reply] { Cancel(reply); });
-  }
-  if (ask.complete_at == 0) return;
-  reply.on_token = [this, &reply, at = ask.complete_at] {
-    if (reply.tokens.size() != at) return;
-    // The text session is another thread: more tokens may come before it has told.
-    queue_.After(absl::Microseconds(random_.Below(2000)), [this, &reply] { Complete(reply); });
-  };
-}
-
-void Cluster::Cancel(Reply& reply) {
-  if (!reply.done()) frontend(reply.frontend).Cancel(reply);
-}
-
-void Cluster::Complete(Reply& reply) {
-  if (!reply.done()) frontend(reply.frontend).Complete(reply);
+  if (!Until([this] { return Together(); }, absl::Seconds(20))) return false;
+  Run(2 * kHeartbeatInterval);  // links reach the front ends
+  return true;
 }
 
 std::string Cluster::Owned() const {

@@ -50,6 +50,7 @@ struct ClusterOptions {
   decode::Options decode_options;
   SimNetOptions links;
   CallOptions calls;
+  ClockOptions clocks;
 
   ClusterOptions();
   uint32_t count(char role) const {
@@ -62,12 +63,17 @@ struct Ask {
   uint32_t prompt_tokens = 40;
   uint32_t new_tokens = 8;
   uint32_t frontend = 0;
-  uint64_t content = 0;  // requests with equal content have equal prompts as far as they go
+  uint64_t content = 0;  // requests with equal content have equal prompts as far as they go,
+  uint32_t shared_tokens = UINT32_MAX;  // or in so many leading tokens
+  std::vector<TokenId> history;         // the prompt begins with it
+  uint32_t choices = 1;                 // answers to the one prompt
   float temperature = 1;
   uint32_t stop_ids = 0;  // ids below it end the answer
   absl::Duration deadline = absl::Seconds(60);
   absl::Duration cancel_after = absl::InfiniteDuration();  // since it was submitted
-  uint32_t complete_at = 0;  // a stop string is found in this many tokens; 0: none is
+  uint32_t cancel_at = 0;                                  // in this many tokens; 0: not
+  uint32_t complete_at = 0;    // a stop string is found in this many tokens; 0: none is
+  absl::Duration reads_every;  // takes so long over a token; once kUnreadMax wait it is cancelled
   bool operator==(const Ask&) const = default;
 };
 
@@ -93,6 +99,8 @@ class Cluster {
   absl::Time now() const { return queue_.Now(); }
 
   // ── clients ───────────────────────────────────────────────────────────────────────
+  static constexpr uint32_t kUnreadMax = 32;
+  // The first choice's reply; the others follow it in replies().
   Reply& Submit(const Ask& ask = {});
   void Cancel(Reply& reply);
   void Complete(Reply& reply);
@@ -121,7 +129,10 @@ class Cluster {
 
  private:
   void Watch();
+  bool Together() const;
+  Reply& SubmitOne(const Ask& ask, uint64_t asked, uint32_t choice);
   void Behave(Reply& reply, const Ask& ask);
+  void OnToken(Reply& reply, const Ask& ask);
 
   const ClusterOptions options_;
   EventQueue queue_;

@@ -28,6 +28,7 @@ struct FaultKind {
   uint32_t ways;     // values of `how`
   absl::Duration lasts_max;
   void (*apply)(Cluster&, const Fault&);
+  void (*prepare)(Cluster&, const Fault&) = nullptr;  // before the cluster comes together
 };
 
 absl::Span<const FaultKind> AllFaults();
@@ -36,9 +37,12 @@ const FaultKind* FindFault(absl::string_view name);  // nullptr: there is none
 // A fault of this kind on some parties of the cluster, to start within `span`.
 Fault DrawFault(const FaultKind& kind, const ClusterOptions& cluster, absl::Duration span,
                 Random& random);
+// Before the cluster has come together.
+void PrepareFault(Cluster& cluster, const Fault& fault);
 // Now.
 void ApplyFault(Cluster& cluster, const Fault& fault);
-// Everything is as it was before the first fault; processes that are gone start again.
+// Everything is as it was before the first fault; processes that are gone start again,
+// unless they have left.
 void Heal(Cluster& cluster);
 
 }  // namespace baton::sim

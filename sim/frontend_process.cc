@@ -28,12 +28,14 @@ FrontendProcess::~FrontendProcess() = default;
 void FrontendProcess::Start() {
   ENSURE(!alive());
   life_ = std::make_unique<Life>(
-      world_, [this] { return Tick(); }, [this] { return life_->dispatcher->NextWake(); });
-  stopped_ = false;
+      world_, [this] { return Tick(); },
+      [this] { return clock_.Global(life_->dispatcher->NextWake()); });
+  stopped_ = draining_ = false;
+  clock_ = setup_.clocks.Draw(world_.random);
   const Incarnation self(world_.random.Next() | 1);
-  life_->client = std::make_unique<SimWorkerClient>(world_.net, self,
-                                                    static_cast<uint32_t>(setup_.workers.size()),
-                                                    [loop = &life_->loop] { loop->Ring(); });
+  life_->client = std::make_unique<SimWorkerClient>(
+      world_.net, self, static_cast<uint32_t>(setup_.workers.size()),
+      [loop = &life_->loop] { loop->Ring(); }, setup_.index);
   life_->attempts = world_.checkers.MakeAttempts(setup_.name, self, setup_.router);
   life_->checked = std::make_unique<CheckedWorkerClient>(*life_->client, *life_->attempts);
   life_->dispatcher = std::make_unique<router::Dispatcher>(
@@ -44,7 +46,7 @@ void FrontendProcess::Start() {
 void FrontendProcess::Restart() { Start(); }
 
 bool FrontendProcess::Tick() {
-  const absl::Time now = world_.queue.Now();
+  const absl::Time now = LocalTime();
   life_->attempts->Ticking(now);
   const bool worked = life_->dispatcher->Tick(now);
   for (const router::ClientOutput& output : life_->dispatcher->TakeOutputs()) {
@@ -65,6 +67,7 @@ bool FrontendProcess::Tick() {
   if (++life_->ticks % Checkers::kFullEvery == 0 || open_.empty()) {
     world_.checkers.CheckFrontend(setup_.name, *life_->attempts, life_->dispatcher->snapshot());
   }
+  if (draining_ && life_->dispatcher->idle()) Crash();  // what its workers see is the same
   return worked;
 }
 
@@ -82,24 +85,27 @@ void FrontendProcess::Input(router::ClientInput input) {
 }
 
 void FrontendProcess::Submit(Reply& reply) {
-  const absl::Time now = world_.queue.Now();
+  const absl::Duration deadline = reply.deadline - reply.received;
+  reply.received = LocalTime();
+  reply.deadline = reply.received + deadline;
   open_[reply.client] = &reply;
   reply.frontend_stopped = stopped_;
-  world_.log.Add("client", reply.client.value(), " submits ", reply.sequence.prompt.size(), "+",
-                 reply.sequence.remaining_tokens, " tokens to ", setup_.name);
+  world_.log.AddAbout(reply.client.value(), "client", reply.client.value(), " submits ",
+                      reply.sequence.prompt.size(), "+", reply.sequence.remaining_tokens,
+                      " tokens to ", setup_.name);
   Input(router::Submit{.client = reply.client,
                        .sequence = reply.sequence,
-                       .received = now,
-                       .deadline = reply.deadline - now});
+                       .received = reply.received,
+                       .deadline = deadline});
 }
 
 void FrontendProcess::Cancel(const Reply& reply) {
-  world_.log.Add("client", reply.client.value(), " cancels");
+  world_.log.AddAbout(reply.client.value(), "client", reply.client.value(), " cancels");
   Input(router::Cancel{reply.client});
 }
 
 void FrontendProcess::Complete(Reply& reply) {
-  world_.log.Add("client", reply.client.value(), " has its stop string");
+  world_.log.AddAbout(reply.client.value(), "client", reply.client.value(), " has its stop string");
   reply.completed = true;
   Input(router::Complete{reply.client});
 }
@@ -126,7 +132,16 @@ void FrontendProcess::SetStopped(bool stop) {
 
 void FrontendProcess::Drain() {
   ENSURE(alive());
+  world_.log.Add(setup_.name, "drains");
+  draining_ = true;
   life_->dispatcher->StartDrain();
+  life_->loop.Ring();
+}
+
+void FrontendProcess::SetSlow(absl::Duration late_max) {
+  ENSURE(alive());
+  world_.log.Add(setup_.name, "ticks up to ", absl::FormatDuration(late_max), " late");
+  life_->loop.SetSlow(late_max);
 }
 
 bool FrontendProcess::idle() const { return !alive() || life_->dispatcher->idle(); }

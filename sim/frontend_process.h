@@ -25,6 +25,7 @@ struct FrontendSetup {
   std::string name;
   uint32_t index = 0;
   router::Dispatcher::Options router;
+  ClockOptions clocks;
   std::vector<router::WorkerSpec> workers;
 };
 
@@ -41,13 +42,16 @@ class FrontendProcess {
   void Complete(Reply& reply);
   void Crash();
   void SetStopped(bool stop);
-  void Drain();
+  void Drain();  // SIGTERM; it exits by itself
+  void SetSlow(absl::Duration late_max);
 
   void Restart();  // REQUIRES: not alive
 
   bool alive() const { return life_ != nullptr; }
   size_t lives() const { return dead_.size(); }  // earlier ones
   bool stopped() const { return alive() && stopped_; }
+  bool draining() const { return alive() && draining_; }
+  absl::Time LocalTime() const { return clock_.Local(world_.queue.Now()); }
   bool idle() const;                  // true while not alive
   router::Snapshot snapshot() const;  // REQUIRES: alive
   SimWorkerClient& calls();           // REQUIRES: alive
@@ -63,6 +67,8 @@ class FrontendProcess {
   RequestChecker& checker_;
   std::unique_ptr<Life> life_;
   bool stopped_ = false;
+  bool draining_ = false;
+  SkewedClock clock_;                        // of this life
   std::vector<std::unique_ptr<Life>> dead_;  // events may still name their loops
   absl::btree_map<router::ClientKey, Reply*> open_;
 };

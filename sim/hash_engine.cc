@@ -68,8 +68,8 @@ struct Row {
   }
 };
 
-uint64_t FirstInput(TokenId token, uint32_t position) {
-  return Mix(static_cast<uint64_t>(token) + 1, position);
+uint64_t FirstInput(TokenId token, uint32_t position, uint64_t weights) {
+  return Mix((weights << 32) + static_cast<uint64_t>(token), position);
 }
 
 OutputToken Draw(uint64_t state, const engine::SampleSpec& spec, uint32_t vocab_size) {
@@ -141,7 +141,7 @@ void HashEngine::Submit(engine::Step step) {
     for (uint32_t i = 0; i < slice.tokens.size(); ++i) {
       const TokenId token = slice.tokens[i];
       ENSURE(token >= 0 && static_cast<uint32_t>(token) < options_.vocab_size);
-      inputs.push_back(FirstInput(token, slice.position + i));
+      inputs.push_back(FirstInput(token, slice.position + i, options_.weights));
     }
     tokens += slice.tokens.size();
   }
@@ -218,7 +218,7 @@ std::vector<OutputToken> Oracle(const Sequence& sequence, const HashEngineOption
   std::vector<uint64_t> digests(layout.layers, 0);
   Row row(layout);
   for (uint32_t position = 0;; ++position) {
-    uint64_t value = FirstInput(known.at(position), position);
+    uint64_t value = FirstInput(known.at(position), position, options.weights);
     for (uint32_t layer = 0; layer < layout.layers; ++layer) {
       row.Fill(value, layer);
       digests[layer] = Mix(digests[layer], row.Hash());

@@ -65,7 +65,9 @@ Fields FieldsOf(ClusterOptions& o) {
           {"links.late_chance", &o.links.late_chance},
           {"links.late_max", &o.links.late_max},
           {"calls.delay_min", &o.calls.delay_min},
-          {"calls.delay_max", &o.calls.delay_max}};
+          {"calls.delay_max", &o.calls.delay_max},
+          {"clocks.offset_max", &o.clocks.offset_max},
+          {"clocks.drift_ppm_max", &o.clocks.drift_ppm_max}};
 }
 
 Fields FieldsOf(PlannedRequest& r) {
@@ -74,11 +76,16 @@ Fields FieldsOf(PlannedRequest& r) {
           {"new", &r.ask.new_tokens},
           {"frontend", &r.ask.frontend},
           {"content", &r.ask.content},
+          {"shared", &r.ask.shared_tokens},
+          {"extends", &r.extends},
+          {"choices", &r.ask.choices},
           {"temperature", &r.ask.temperature},
           {"stop_ids", &r.ask.stop_ids},
           {"deadline", &r.ask.deadline},
           {"cancel_after", &r.ask.cancel_after},
-          {"complete_at", &r.ask.complete_at}};
+          {"cancel_at", &r.ask.cancel_at},
+          {"complete_at", &r.ask.complete_at},
+          {"reads_every", &r.ask.reads_every}};
 }
 
 Fields FieldsOf(Fault& f) {
@@ -207,7 +214,7 @@ absl::Status CheckPlan(const Plan& plan) {
   for (const PlannedRequest& request : plan.requests) {
     RETURN_IF_ERROR(need(request.ask.frontend < o.frontends, "no such front end"));
     RETURN_IF_ERROR(need(request.ask.prompt_tokens > 0 && request.ask.new_tokens > 0 &&
-                             request.at >= absl::ZeroDuration(),
+                             request.ask.choices > 0 && request.at >= absl::ZeroDuration(),
                          "a request asks for something"));
   }
   for (const Fault& fault : plan.faults) {

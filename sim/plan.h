@@ -29,7 +29,8 @@
 namespace baton::sim {
 
 struct PlannedRequest {
-  absl::Duration at;  // since the load began
+  absl::Duration at;     // since the load began
+  uint32_t extends = 0;  // not 0: the conversation of this request (1: the plan's first) goes on
   Ask ask;
   bool operator==(const PlannedRequest&) const = default;
 };

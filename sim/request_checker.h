@@ -28,15 +28,16 @@ struct Reply {
   router::ClientKey client;
   uint32_t frontend = 0;
   Sequence sequence;
-  absl::Time received;
+  absl::Time received;  // on its front end's clock
   absl::Time deadline;
   absl::Time first_token_at;
   std::vector<OutputToken> tokens;
   router::Path path = router::Path::kNone;
   std::optional<router::Over> over;
   bool frontend_lost = false;
-  bool frontend_stopped = false;  // for a while: nobody could tell the client in time
-  bool completed = false;         // the edge found a stop string: fewer tokens are right
+  bool frontend_stopped = false;        // for a while: nobody could tell the client in time
+  uint64_t weights = 1;                 // of the model that began the answer
+  bool completed = false;               // the edge found a stop string: fewer tokens are right
   absl::AnyInvocable<void()> on_token;  // the client's; may be empty
 
   bool done() const { return over.has_value() || frontend_lost; }
@@ -53,10 +54,12 @@ class RequestChecker {
   void Heard(Reply& reply, const router::ClientOutput& output, absl::Time now);
   // Whoever is past its deadline should have been told so.
   void CheckDeadline(const Reply& reply, absl::Time now);
-  // What a complete answer is.
+  // What a complete answer is, by the model that began it.
   const std::vector<OutputToken>& Expected(const Reply& reply);
 
  private:
+  // Whether all of it so far is another model's, and if so, whose it is from now on.
+  bool FromOtherModel(Reply& reply);
   void Over(Reply& reply, const router::Over& over, absl::Time now);
   void CheckStages(const Reply& reply, const router::Stages& s, absl::Time now);
 
@@ -64,7 +67,7 @@ class RequestChecker {
   const HashEngineOptions engine_;
   const engine::KvLayout layout_;
   const uint32_t context_tokens_;
-  absl::btree_map<router::ClientKey, std::vector<OutputToken>> expected_;
+  absl::btree_map<std::pair<router::ClientKey, uint64_t>, std::vector<OutputToken>> expected_;
 };
 
 }  // namespace baton::sim

@@ -29,11 +29,15 @@ class RoleLoop {
 
   void Ring() { TickAt(queue_.Now() + Moment()); }
   void SetStopped(bool stopped);
+  // Each tick comes late, by up to this.
+  void SetSlow(absl::Duration late_max) { late_max_ = late_max; }
   bool stopped() const { return stopped_; }
   void Kill() { dead_ = true; }
 
  private:
-  absl::Duration Moment() { return absl::Microseconds(random_.Between(1, 30)); }
+  absl::Duration Moment() {
+    return absl::Microseconds(random_.Between(1, 30 + absl::ToInt64Microseconds(late_max_)));
+  }
   void TickAt(absl::Time when);
   void Run();
 
@@ -42,6 +46,7 @@ class RoleLoop {
   absl::AnyInvocable<bool()> tick_;
   absl::AnyInvocable<absl::Time()> next_wake_;
   absl::Time due_ = absl::InfiniteFuture();  // of the tick that counts; others are ignored
+  absl::Duration late_max_;
   bool stopped_ = false;
   bool missed_ = false;  // a tick fell into the stop
   bool dead_ = false;

@@ -3,6 +3,8 @@
 
 #include "sim/runner.h"
 
+#include <algorithm>
+
 #include "base/ensure.h"
 #include "sim/faults.h"
 
@@ -10,6 +12,7 @@ namespace baton::sim {
 
 RunResult Runner::Run() {
   ENSURE(CheckPlan(plan_).ok());
+  for (const Fault& fault : plan_.faults) PrepareFault(cluster_, fault);
   cluster_.Ready();
   // Without resume, memory pressure may end an answer that has begun.
   if (plan_.faults.empty() && plan_.cluster.router.resume) {
@@ -29,8 +32,9 @@ void Runner::Schedule() {
   const absl::Time begin = queue.Now();
   const uint64_t first_event = queue.executed();
   fault_times_.assign(plan_.faults.size(), absl::InfiniteDuration());
-  for (const PlannedRequest& request : plan_.requests) {
-    queue.At(begin + request.at, [this, &request] { cluster_.Submit(request.ask); });
+  replies_.assign(plan_.requests.size(), nullptr);
+  for (size_t i = 0; i < plan_.requests.size(); ++i) {
+    queue.At(begin + plan_.requests[i].at, [this, i] { Submit(i); });
   }
   for (size_t i = 0; i < plan_.faults.size(); ++i) {
     const Fault& fault = plan_.faults[i];
@@ -47,14 +51,30 @@ void Runner::Schedule() {
   }
 }
 
+void Runner::Submit(size_t request) {
+  const PlannedRequest& planned = plan_.requests[request];
+  Ask ask = planned.ask;
+  const size_t before = size_t{planned.extends} - 1;
+  if (planned.extends > 0 && before < replies_.size() && replies_[before] != nullptr) {
+    const Reply& earlier = *replies_[before];
+    ask.history = earlier.sequence.prompt;
+    for (const OutputToken& token : earlier.tokens) ask.history.push_back(token.id);
+  }
+  replies_[request] = &cluster_.Submit(ask);
+}
+
 // When all is healed every kind of request is answered by every front end.
 void Runner::Probe() {
   if (!cluster_.Ready()) {
     cluster_.log().Violation("liveness: the cluster does not come together again");
     return;
   }
+  bool any_decode = false;
+  for (uint32_t i = 0; i < plan_.cluster.decode; ++i) any_decode |= cluster_.decode(i).member();
+  if (!any_decode) return;
+  const uint32_t long_one = std::min(120u, plan_.cluster.decode_blocks * kBlockTokens / 2);
   for (uint32_t i = 0; i < cluster_.frontends(); ++i) {
-    for (const uint32_t tokens : {5u, 120u}) {
+    for (const uint32_t tokens : {5u, long_one}) {
       const Reply& reply = cluster_.Submit({.prompt_tokens = tokens, .frontend = i});
       cluster_.Until([&] { return reply.done(); });
       if (!reply.ok()) cluster_.log().Violation("liveness: a healed cluster does not answer");

@@ -41,12 +41,14 @@ class Runner {
 
  private:
   void Schedule();
+  void Submit(size_t request);
   void Probe();
   RunResult Result();
 
   const Plan plan_;
   Cluster cluster_;
   std::vector<absl::Duration> fault_times_;
+  std::vector<const Reply*> replies_;  // of the plan's requests; nullptr: not yet
 };
 
 }  // namespace baton::sim

@@ -14,6 +14,8 @@
 namespace baton::sim {
 namespace {
 
+constexpr double kGivesUp = 0.02;  // a write that cannot pass, at each further try
+
 // Cuts one contiguous piece into up to three parts at arbitrary bytes.
 std::vector<kv::Copy> Tear(const kv::Copy& copy, Random& random) {
   std::vector<kv::Copy> parts;
@@ -38,8 +40,9 @@ void SimFabric::Post(SimProcess* from, kv::LinkId link, kv::DataWrite write) {
                       pair.config.close_fences);
   }
   const uint64_t number = write.header.write;
-  const absl::Duration span =
-      absl::Seconds(static_cast<double>(write.bytes) / pair.config.bandwidth_bytes_per_second);
+  const double speed = pair.weather.bytes_per_second > 0 ? pair.weather.bytes_per_second
+                                                         : pair.config.bandwidth_bytes_per_second;
+  const absl::Duration span = absl::Seconds(static_cast<double>(write.bytes) / speed);
   wire->busy_until = std::max(wire->busy_until, queue_.Now()) + span;
   ++wire->posted;
   const bool fresh =
@@ -81,6 +84,16 @@ void SimFabric::LandPart(kv::LinkId link, uint64_t number, kv::Copy part, bool w
     queue_.After(options_.tick, [this, link, number, part] { LandPart(link, number, part, true); });
     return;
   }
+  if (MemoryCut(*wire)) {
+    // The network card tries again for a while, then gives up.
+    if (!wire->closed[kWriter] && !random_.Chance(kGivesUp)) {
+      queue_.After(options_.tick,
+                   [this, link, number, part, waits] { LandPart(link, number, part, waits); });
+      return;
+    }
+    state.failed = true;
+    return PartDone(link, number);
+  }
   const bool writer_gone = !writer->alive && (queue_.Now() >= writer->gone || random_.Chance(0.5));
   const bool fenced = pairs_[wire->pair].config.close_fences && wire->data_gone[kOwner];
   if (writer_gone || fenced) {
@@ -96,13 +109,21 @@ void SimFabric::LandPart(kv::LinkId link, uint64_t number, kv::Copy part, bool w
   PartDone(link, number);
 }
 
+// Whether nothing written through the wire arrives now; a write that never will is dropped.
+bool SimFabric::MemoryCut(const Wire& wire) const {
+  return pairs_[wire.pair].weather.memory_cut && wire.ends[kWriter]->alive &&
+         wire.ends[kOwner]->alive && !wire.data_gone[kOwner] &&
+         wire.ends[kWriter]->host != wire.ends[kOwner]->host;
+}
+
 void SimFabric::PartDone(kv::LinkId link, uint64_t number) {
   WriteState& state = writes_.at({link, number});
   ENSURE(state.parts > 0);
   if (--state.parts > 0) return;
   const absl::Status status =
       state.failed ? absl::UnavailableError("endpoint closed") : absl::OkStatus();
-  queue_.After(Delay(), [this, link, number, status] { EndWrite(link, number, status); });
+  const PairState& pair = pairs_[FindWire(link)->pair];
+  queue_.After(Delay(pair), [this, link, number, status] { EndWrite(link, number, status); });
 }
 
 void SimFabric::EndWrite(kv::LinkId link, uint64_t number, const absl::Status& status) {
@@ -117,7 +138,7 @@ void SimFabric::EndWrite(kv::LinkId link, uint64_t number, const absl::Status& s
   SimProcess* writer = wire->ends[kWriter];
   As(writer, [writer, number, status] { writer->writer->WriteEnded(number, status); });
   if (wire->posted == 0 && wire->closed[kWriter] && !wire->data_gone[kWriter]) {
-    queue_.After(Delay(), [this, link] { CloseData(link, kWriter, true); });
+    queue_.After(Delay(pairs_[wire->pair]), [this, link] { CloseData(link, kWriter, true); });
   }
   ForgetWireIfOver(link);
 }
@@ -144,11 +165,14 @@ void SimFabric::DepartPathB(kv::LinkId link, uint64_t number, bool waits) {
     const uint8_t* from = writer->pool.data() + copy.source_offset;
     payload.insert(payload.end(), from, from + copy.size_bytes);
   }
-  absl::Time when = queue_.Now() + Delay() + Upto(options_.write_jitter);
+  absl::Time when = queue_.Now() + Delay(pairs_[wire->pair]);
+  when += Upto(options_.write_jitter);
   if (random_.Chance(options_.late_chance)) when += Upto(options_.late_max);
   const auto header = kv::DecodeDataHeader(kv::Encode(write.header));
   ENSURE(header.ok());
   queue_.At(when, [this, link, header = *header, payload = std::move(payload)]() mutable {
+    const Wire* now = FindWire(link);
+    if (now == nullptr || now->deaf_data) return;
     Arrive(link, kOwner, [this, link, header, payload = std::move(payload)]() mutable {
       ArrivePathB(link, header, std::move(payload));
     });

@@ -39,7 +39,7 @@ class SimProcess final : public kv::OwnerTransport, public kv::WriterTransport, 
   void RingIfNews();
   // Bytes reach this pool.  Unwatched, they abort if the generation is settled (K2).
   void Landing(const kv::GrantKey& key, uint64_t target_offset, uint64_t bytes) const;
-  absl::Time now() const { return fabric.queue_.Now(); }
+  absl::Time now() const { return clock.Local(fabric.queue_.Now()); }
   kv::LinkCore& core() const;
 
   SimFabric& fabric;
@@ -48,12 +48,13 @@ class SimProcess final : public kv::OwnerTransport, public kv::WriterTransport, 
   const kv::ProcessId process;
   const std::string host;
   std::vector<uint8_t> pool;
+  SkewedClock clock;
   std::unique_ptr<kv::OwnerCore> owner;
   std::unique_ptr<kv::WriterCore> writer;
   bool alive = true;
   bool paused = false;
   absl::Time gone = absl::InfiniteFuture();  // after a crash: nothing of it runs from here on
-  std::vector<EventQueue::Action> held;       // while it is paused
+  std::vector<EventQueue::Action> held;      // while it is paused
   std::vector<SimProcess*> watched;          // pidfds: by whom our exit is seen
   absl::AnyInvocable<void()> on_news;
 

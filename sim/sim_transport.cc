@@ -23,8 +23,8 @@ SimFabric::~SimFabric() = default;
 absl::Duration SimFabric::Upto(absl::Duration max) {
   return absl::Nanoseconds(random_.Between(0, absl::ToInt64Nanoseconds(max)));
 }
-absl::Duration SimFabric::Delay() {
-  return options_.delay_min + Upto(options_.delay_max - options_.delay_min);
+absl::Duration SimFabric::Delay(const PairState& pair) {
+  return options_.delay_min + Upto(options_.delay_max - options_.delay_min + pair.weather.clog);
 }
 
 // ── processes ─────────────────────────────────────────────────────────────────────────
@@ -42,6 +42,7 @@ void SimFabric::Restart(Index index) {
   ENSURE(current_[index] == nullptr || !current_[index]->alive);
   const SimProcessConfig& config = configs_[index];
   kv::Hello hello;
+  hello.protocol = config.protocol;
   hello.self = {config.worker, Incarnation(random_.Next() | 1)};
   hello.role = config.role;
   hello.process = {.boot_id = config.host, .pid_namespace = 1, .pid = ++last_pid_, .start_time = 1};
@@ -54,11 +55,12 @@ void SimFabric::Restart(Index index) {
   lives_.push_back(std::make_unique<SimProcess>(*this, index, id, hello, seed));
   if (checkers_ != nullptr) checkers_->Started(id, hello);
   current_[index] = lives_.back().get();
+  current_[index]->clock = options_.clocks.Draw(random_);
   ScheduleTick(current_[index]);
   for (size_t pair = 0; pair < pairs_.size(); ++pair) {
     if (pairs_[pair].ends[kWriter] == index) {
       pairs_[pair].connected = false;
-      ScheduleConnect(pair, Delay());
+      ScheduleConnect(pair, Delay(pairs_[pair]));
     }
   }
 }
@@ -67,7 +69,7 @@ void SimFabric::ScheduleTick(SimProcess* process) {
   queue_.After(options_.tick, [this, process] {
     if (!process->alive) return;
     if (!process->paused) {
-      process->core().Tick(queue_.Now(), process->polls_);
+      process->core().Tick(process->now(), process->polls_);
       process->RingIfNews();
     }
     ScheduleTick(process);
@@ -91,6 +93,7 @@ const kv::WriterCore& SimFabric::writer_core(Index process) const {
 WorkerRef SimFabric::self(Index process) const { return life(process).core().self().self; }
 uint8_t* SimFabric::pool(Index process) { return life(process).pool.data(); }
 LifeId SimFabric::life_id(Index process) const { return life(process).id; }
+const SkewedClock& SimFabric::clock(Index process) const { return life(process).clock; }
 bool SimFabric::alive(Index process) const { return life(process).alive; }
 bool SimFabric::paused(Index process) const { return life(process).paused; }
 SimProcessConfig& SimFabric::config(Index process) { return configs_[process]; }
@@ -120,7 +123,7 @@ void SimFabric::Pair(Index writer, Index owner, const SimPairConfig& config) {
   pair.ends[kOwner] = owner;
   pair.config = config;
   pairs_.push_back(std::move(pair));
-  ScheduleConnect(pairs_.size() - 1, Delay());
+  ScheduleConnect(pairs_.size() - 1, Delay(pairs_.back()));
 }
 
 SimFabric::PairState* SimFabric::FindPair(Index writer, Index owner) {
@@ -128,6 +131,13 @@ SimFabric::PairState* SimFabric::FindPair(Index writer, Index owner) {
     if (pair.ends[kWriter] == writer && pair.ends[kOwner] == owner) return &pair;
   }
   return nullptr;
+}
+
+const SimFabric::PairState& SimFabric::ThePair(Index writer, Index owner) const {
+  for (const PairState& pair : pairs_) {
+    if (pair.ends[kWriter] == writer && pair.ends[kOwner] == owner) return pair;
+  }
+  ENSURE(false);
 }
 
 SimFabric::Wire* SimFabric::FindWire(kv::LinkId link) {
@@ -150,7 +160,7 @@ void SimFabric::TryConnect(size_t index) {
   if (pair.connected) return;
   SimProcess* writer = current_[pair.ends[kWriter]];
   SimProcess* owner = current_[pair.ends[kOwner]];
-  if (!owner->alive || pair.cut) {
+  if (!owner->alive || pair.weather.any_cut() || pair.weather.refuses) {
     ScheduleConnect(index,
                     options_.reconnect_min + Upto(options_.reconnect_max - options_.reconnect_min));
     return;
@@ -166,7 +176,7 @@ void SimFabric::TryConnect(size_t index) {
   wires_.emplace(link, wire);
   for (const int end : {kWriter, kOwner}) {
     SimProcess* process = wire.ends[end];
-    As(process, [this, process, link] { process->core().LinkOpened(link, queue_.Now()); });
+    As(process, [process, link] { process->core().LinkOpened(link, process->now()); });
   }
 }
 
@@ -176,14 +186,14 @@ void SimFabric::Send(SimProcess* from, kv::LinkId link, std::vector<uint8_t> fra
   const int end = wire->ends[kWriter] == from ? kOwner : kWriter;
   ENSURE(!wire->closed[1 - end]);
   if (checkers_ != nullptr) checkers_->Framed(from->id, wire->ends[end]->id, frame);
-  const absl::Time when = std::max(queue_.Now() + Delay(), wire->last[end]);
+  const absl::Time when = std::max(queue_.Now() + Delay(pairs_[wire->pair]), wire->last[end]);
   wire->last[end] = when;
   SimProcess* to = wire->ends[end];
   const LifeId from_id = from->id;
   queue_.At(when, [this, link, end, to, from_id, frame = std::move(frame)]() mutable {
     Arrive(link, end, [this, link, to, from_id, frame = std::move(frame)] {
       if (checkers_ != nullptr) checkers_->FrameArrived(to->id, from_id, queue_.Now());
-      to->core().FrameArrived(link, frame, queue_.Now());
+      to->core().FrameArrived(link, frame, to->now());
     });
   });
 }
@@ -191,10 +201,11 @@ void SimFabric::Send(SimProcess* from, kv::LinkId link, std::vector<uint8_t> fra
 // Something comes over a wire to one end, unless the wire is no more by then.
 void SimFabric::Arrive(kv::LinkId link, int end, EventQueue::Action action) {
   const Wire* wire = FindWire(link);
-  if (wire == nullptr || wire->closed[end] || queue_.Now() >= wire->lost[end]) return;
+  if (wire == nullptr || wire->closed[end] || wire->deaf[end]) return;
+  if (queue_.Now() >= wire->lost[end]) return;
   PairState& pair = pairs_[wire->pair];
-  if (pair.cut) {
-    pair.held.push_back([this, link, end, action = std::move(action)]() mutable {
+  if (pair.cut(end)) {
+    pair.held[end].push_back([this, link, end, action = std::move(action)]() mutable {
       Arrive(link, end, std::move(action));
     });
     return;
@@ -204,7 +215,7 @@ void SimFabric::Arrive(kv::LinkId link, int end, EventQueue::Action action) {
 
 // The end learns at `when` that the connection is gone; what would come later is lost.
 void SimFabric::TellLost(Wire& wire, int end, absl::Time when, const absl::Status& why) {
-  if (wire.closed[end] || when >= wire.lost[end]) return;
+  if (wire.closed[end] || wire.deaf[end] || when >= wire.lost[end]) return;
   wire.lost[end] = when;
   const kv::LinkId link = wire.id;
   SimProcess* process = wire.ends[end];
@@ -222,24 +233,26 @@ void SimFabric::Close(SimProcess* from, kv::LinkId link) {
   PairState& pair = pairs_[wire->pair];
   // What was said before arrives, or a reset overtakes it.  A cut connection says nothing.
   const bool reset = random_.Chance(0.3);
-  absl::Time when = queue_.Now() + Delay();
+  absl::Time when = queue_.Now() + Delay(pair);
   if (!reset) when = std::max(when, wire->last[1 - end] + absl::Nanoseconds(1));
-  if (!pair.cut) TellLost(*wire, 1 - end, when, absl::UnavailableError("connection closed"));
+  if (!pair.cut(1 - end))
+    TellLost(*wire, 1 - end, when, absl::UnavailableError("connection closed"));
   if (end == kWriter) {
     WriterClosed(*wire);
     return;
   }
   const bool fenced =
       pair.config.path == 'B' || pair.config.close_fences || !wire->prepared[kOwner];
-  queue_.After(Delay(), [this, link, fenced] { CloseData(link, kOwner, fenced); });
+  queue_.After(Delay(pair), [this, link, fenced] { CloseData(link, kOwner, fenced); });
 }
 
 void SimFabric::WriterClosed(Wire& wire) {
   const kv::LinkId link = wire.id;
-  pairs_[wire.pair].connected = false;
+  PairState& pair = pairs_[wire.pair];
+  pair.connected = false;
   ScheduleConnect(wire.pair,
                   options_.reconnect_min + Upto(options_.reconnect_max - options_.reconnect_min));
-  if (wire.posted == 0) queue_.After(Delay(), [this, link] { CloseData(link, kWriter, true); });
+  if (wire.posted == 0) queue_.After(Delay(pair), [this, link] { CloseData(link, kWriter, true); });
 }
 
 void SimFabric::Prepare(SimProcess* from, kv::LinkId link) {
@@ -252,7 +265,7 @@ void SimFabric::Prepare(SimProcess* from, kv::LinkId link) {
     auto& watched = peer->watched;
     if (std::find(watched.begin(), watched.end(), from) == watched.end()) watched.push_back(from);
     if (!peer->alive) {
-      queue_.At(std::max(queue_.Now(), peer->gone) + Delay(), [this, from, peer] {
+      queue_.At(std::max(queue_.Now(), peer->gone) + Delay(pairs_[wire->pair]), [this, from, peer] {
         As(from, [from, peer] { from->owner->ProcessExited(peer->process); });
       });
     }
@@ -262,7 +275,8 @@ void SimFabric::Prepare(SimProcess* from, kv::LinkId link) {
                           .data_path = config.path,
                           .bandwidth_bytes_per_second = config.bandwidth_bytes_per_second,
                           .latency = options_.delay_max};
-  queue_.After(Delay() + Upto(absl::Milliseconds(5)), [this, from, link, info] {
+  const absl::Duration opened = Delay(pairs_[wire->pair]);
+  queue_.After(opened + Upto(absl::Milliseconds(5)), [this, from, link, info] {
     As(from, [from, link, info] { from->core().DataReady(link, info); });
   });
 }
@@ -284,8 +298,8 @@ void SimFabric::Crash(Index index) {
     Wire& wire = *FindWire(link);
     const int end = wire.ends[kWriter] == &process ? kWriter : kOwner;
     wire.closed[end] = wire.data_gone[end] = true;
-    const absl::Time when = queue_.Now() + Delay();
-    if (!pairs_[wire.pair].cut) {
+    const absl::Time when = queue_.Now() + Delay(pairs_[wire.pair]);
+    if (!pairs_[wire.pair].cut(1 - end)) {
       TellLost(wire, 1 - end, when, absl::UnavailableError("connection reset"));
     }
     if (end == kWriter) pairs_[wire.pair].connected = false;
@@ -320,25 +334,49 @@ void SimFabric::Break(Index writer, Index owner) {
   for (auto& [link, wire] : wires_) {
     if (&pairs_[wire.pair] != pair) continue;
     for (const int end : {kWriter, kOwner}) {
-      TellLost(wire, end, queue_.Now() + Delay(), absl::UnavailableError("connection reset"));
+      TellLost(wire, end, queue_.Now() + Delay(*pair), absl::UnavailableError("connection reset"));
     }
   }
 }
 
-void SimFabric::Cut(Index writer, Index owner, bool cut) {
+const LinkWeather& SimFabric::weather(Index writer, Index owner) const {
+  return ThePair(writer, owner).weather;
+}
+
+void SimFabric::SetWeather(Index writer, Index owner, const LinkWeather& weather) {
   PairState* pair = FindPair(writer, owner);
   ENSURE(pair != nullptr);
-  pair->cut = cut;
-  if (cut) return;
+  const bool was[2] = {pair->cut(kWriter), pair->cut(kOwner)};
+  pair->weather = weather;
+  for (const int end : {kWriter, kOwner}) {
+    if (was[end] && !pair->cut(end)) Release(*pair, end);
+  }
+}
+
+void SimFabric::Cut(Index writer, Index owner, bool cut) {
+  LinkWeather weather = this->weather(writer, owner);
+  weather.to_writer_cut = weather.to_owner_cut = cut;
+  SetWeather(writer, owner, weather);
+}
+
+// What was held towards the end arrives.
+void SimFabric::Release(PairState& pair, int end) {
   std::vector<EventQueue::Action> held;
-  held.swap(pair->held);
+  held.swap(pair.held[end]);
   for (EventQueue::Action& action : held) action();
   for (auto& [link, wire] : wires_) {  // an end that closed meanwhile answers with a reset
-    if (&pairs_[wire.pair] != pair) continue;
-    for (const int end : {kWriter, kOwner}) {
-      if (!wire.closed[1 - end]) continue;
-      TellLost(wire, end, queue_.Now() + Delay(), absl::UnavailableError("connection reset"));
-    }
+    if (&pairs_[wire.pair] != &pair || !wire.closed[1 - end]) continue;
+    TellLost(wire, end, queue_.Now() + Delay(pair), absl::UnavailableError("connection reset"));
+  }
+}
+
+void SimFabric::Deafen(Index writer, Index owner, Deaf deaf) {
+  const PairState& pair = ThePair(writer, owner);
+  for (auto& [link, wire] : wires_) {
+    if (&pairs_[wire.pair] != &pair) continue;
+    wire.deaf[kWriter] |= deaf.writer;
+    wire.deaf[kOwner] |= deaf.owner;
+    wire.deaf_data |= deaf.data;
   }
 }
 

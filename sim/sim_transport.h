@@ -5,7 +5,8 @@
 //
 // Processes have names, lives and real pools; pairs of them have links.  The fabric is the
 // driver of every life's core (kv_transfer/link_io.h) and as hostile as its contract allows:
-//   control links   FIFO, each frame with its own delay; they break, with a tail lost;
+//   control links   FIFO, each frame with its own delay; they break, with a tail lost, are cut in
+//                   one direction or both, or lose all that is sent one way from some moment on;
 //   path A          a write lands torn, in any order, any time before its flush ends; after a
 //                   crash each part lands or not until the process is gone; a stopped process's
 //                   parts land while it is stopped or after it woke;
@@ -34,6 +35,7 @@
 #include "kv_transfer/transport.h"
 #include "kv_transfer/writer_core.h"
 #include "sim/event_queue.h"
+#include "sim/skewed_clock.h"
 
 namespace baton::sim {
 
@@ -47,6 +49,7 @@ struct SimNetOptions {
   absl::Duration reconnect_max = absl::Milliseconds(300);
   absl::Duration exit_max = absl::Milliseconds(20);  // crash → gone, and again → seen
   absl::Duration tick = absl::Milliseconds(50);
+  ClockOptions clocks;  // of each life
 };
 
 struct SimProcessConfig {
@@ -54,6 +57,7 @@ struct SimProcessConfig {
   Role role = Role::kPrefill;
   kv::Layout layout;
   std::string host = "host-0";
+  uint32_t protocol = kv::kProtocolVersion;
   uint64_t model_fingerprint = 1;
   std::string numeric_class = "sim";
   kv::OwnerCore::Options owner;
@@ -64,6 +68,17 @@ struct SimPairConfig {
   char path = 'A';
   bool close_fences = false;  // path A as on rc: closing the owner's endpoint is a fence
   double bandwidth_bytes_per_second = 10e9;
+};
+
+// What a pair's network does now.
+struct LinkWeather {
+  bool to_writer_cut = false;  // nothing passes until it is healed; nothing is lost
+  bool to_owner_cut = false;
+  bool memory_cut = false;      // path A between hosts: writes wait as well, or fail
+  bool refuses = false;         // no new connection comes about
+  absl::Duration clog;          // each message may take so much longer
+  double bytes_per_second = 0;  // of the data path; 0: as configured
+  bool any_cut() const { return to_writer_cut || to_owner_cut; }
 };
 
 class Checkers;
@@ -95,6 +110,7 @@ class SimFabric {
   const kv::WriterCore& writer_core(Index process) const;
   WorkerRef self(Index process) const;
   uint8_t* pool(Index process);
+  const SkewedClock& clock(Index process) const;
   bool alive(Index process) const;
   LifeId life_id(Index process) const;
   bool paused(Index process) const;
@@ -107,7 +123,15 @@ class SimFabric {
   void Pause(Index process);              // SIGSTOP
   void Resume(Index process);             // SIGCONT
   void Break(Index writer, Index owner);  // reset of the control connection, if any
-  void Cut(Index writer, Index owner, bool cut);  // nothing passes until it is healed
+  void SetWeather(Index writer, Index owner, const LinkWeather& weather);
+  const LinkWeather& weather(Index writer, Index owner) const;
+  void Cut(Index writer, Index owner, bool cut);  // both directions of the control link
+  // The present connection is half dead: what is sent towards these ends from now on is lost,
+  // and nobody is told.  `data`: of path B the data only.
+  struct Deaf {
+    bool writer = false, owner = false, data = false;
+  };
+  void Deafen(Index writer, Index owner, Deaf deaf);
   // Later lives say hello with this instead (K6).
   SimProcessConfig& config(Index process);
 
@@ -121,10 +145,14 @@ class SimFabric {
   struct PairState {
     Index ends[2];
     SimPairConfig config;
-    bool cut = false;
-    bool connected = false;  // as the writer's driver sees it
-    bool trying = false;     // an attempt is scheduled
-    std::vector<EventQueue::Action> held;
+    LinkWeather weather;
+    bool connected = false;                   // as the writer's driver sees it
+    bool trying = false;                      // an attempt is scheduled
+    std::vector<EventQueue::Action> held[2];  // by a cut, towards that end
+
+    bool cut(int end) const {
+      return end == kWriter ? weather.to_writer_cut : weather.to_owner_cut;
+    }
   };
   struct Wire {
     kv::LinkId id;
@@ -133,7 +161,9 @@ class SimFabric {
     bool closed[2] = {false, false};  // by the core of that end, or dead
     bool prepared[2] = {false, false};
     bool data_gone[2] = {false, false};  // DataClosed was said
-    absl::Time last[2];                  // latest delivery towards that end
+    bool deaf[2] = {false, false};       // hears nothing any more
+    bool deaf_data = false;
+    absl::Time last[2];  // latest delivery towards that end
     absl::Time lost[2] = {absl::InfiniteFuture(), absl::InfiniteFuture()};
     absl::Time busy_until;  // of the data path
     uint32_t posted = 0;    // writes not ended
@@ -145,11 +175,13 @@ class SimFabric {
   };
   using WriteKey = std::pair<kv::LinkId, uint64_t>;
 
-  absl::Duration Delay();
+  absl::Duration Delay(const PairState& pair);
   absl::Duration Upto(absl::Duration max);
   SimProcess& life(Index process) const;
   Wire* FindWire(kv::LinkId link);
   PairState* FindPair(Index writer, Index owner);
+  const PairState& ThePair(Index writer, Index owner) const;
+  void Release(PairState& pair, int end);
   // Runs `action` as the process, now, when it wakes, or never.
   void As(SimProcess* process, EventQueue::Action action);
   void ScheduleTick(SimProcess* process);
@@ -169,6 +201,7 @@ class SimFabric {
   void ForgetWireIfOver(kv::LinkId link);
   void PostPathA(Wire& wire, uint64_t number);
   void LandPart(kv::LinkId link, uint64_t number, kv::Copy part, bool waits);
+  bool MemoryCut(const Wire& wire) const;
   void PartDone(kv::LinkId link, uint64_t number);
   void EndWrite(kv::LinkId link, uint64_t number, const absl::Status& status);
   void DepartPathB(kv::LinkId link, uint64_t number, bool waits);

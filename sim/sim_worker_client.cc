@@ -22,12 +22,23 @@ SimWorkerClient* CallNet::client_of(const WayKey& key) const {
   return it == clients_.end() ? nullptr : it->second;
 }
 
+const CallWeather& CallNet::weather(const WayKey& key) const {
+  return weather(places_.at(key.first), WorkerIndex(key.second));
+}
+
+const CallWeather& CallNet::weather(uint32_t place, WorkerIndex index) const {
+  static const CallWeather kFair;
+  const auto it = weather_.find({place, index.value()});
+  return it == weather_.end() ? kFair : it->second;
+}
+
 // ── lanes ───────────────────────────────────────────────────────────────────────────
 
 template <typename Message>
 void CallNet::Push(StreamKey key, CallLane<Message>& lane, Message message) {
   if (!lane.open || lane.ended) return;
-  const absl::Duration span = options_.delay_max - options_.delay_min;
+  const absl::Duration clog = weather(streams_.at(key).way).clog;
+  const absl::Duration span = options_.delay_max - options_.delay_min + clog;
   const absl::Time arrival =
       std::max(lane.last, queue_.Now() + options_.delay_min + span * random_.Unit());
   lane.last = arrival;
@@ -36,8 +47,7 @@ void CallNet::Push(StreamKey key, CallLane<Message>& lane, Message message) {
 }
 
 template <typename Message>
-void CallNet::Cut(StreamKey key, CallLane<Message>& lane) {
-  const bool held = ways_[streams_.at(key).way].held;
+void CallNet::Cut(StreamKey key, CallLane<Message>& lane, bool held) {
   // One that was ended in order delivers what it has, unless that cannot pass any more.
   if (!lane.open || (lane.ended && !held)) return;
   const uint64_t kept = held ? 0 : random_.Between(0, lane.pending.size());
@@ -73,7 +83,8 @@ void CallNet::PumpForward(StreamKey key) {
     if (pending.empty() || pending.front().first > queue_.Now()) return;
     const bool end = std::holds_alternative<StreamEnd>(pending.front().second);
     // The end of a broken way is noticed by each side alone; only a stopped reader waits.
-    if (worker(it->second.way.second).stopped || (ways_[it->second.way].held && !end)) return;
+    if (worker(it->second.way.second).stopped || (weather(it->second.way).to_worker_held && !end))
+      return;
     ForwardCall message = std::move(pending.front().second);
     pending.pop_front();
     Deliver(key, std::move(message));
@@ -87,7 +98,7 @@ void CallNet::PumpBackward(StreamKey key) {
     auto& pending = it->second.backward.pending;
     if (pending.empty() || pending.front().first > queue_.Now()) return;
     const bool end = std::holds_alternative<StreamEnd>(pending.front().second);
-    if (ways_[it->second.way].held && !end) return;
+    if (weather(it->second.way).to_frontend_held && !end) return;
     const SimWorkerClient* client = client_of(it->second.way);
     if (client != nullptr && client->stopped_) return;
     BackwardCall message = std::move(pending.front().second);
@@ -218,12 +229,12 @@ void CallNet::CutWay(const WayKey& key, bool client_hears, bool worker_hears) {
   for (const StreamKey stream_key : keys) {
     Stream& stream = streams_.at(stream_key);
     if (client_hears) {
-      Cut(stream_key, stream.backward);
+      Cut(stream_key, stream.backward, weather(key).to_frontend_held);
     } else {
       stream.backward.open = false;
     }
     if (worker_hears) {
-      Cut(stream_key, stream.forward);
+      Cut(stream_key, stream.forward, weather(key).to_worker_held);
     } else {
       stream.forward.open = false;
     }
@@ -240,7 +251,8 @@ void CallNet::CutWay(const WayKey& key, bool client_hears, bool worker_hears) {
 bool CallNet::Connect(const WayKey& key) {
   Way& way = ways_[key];
   if (way.connected) return true;
-  if (!worker(key.second).port || way.held) return false;
+  const CallWeather& now = weather(key);
+  if (!worker(key.second).port || now.any_held() || now.refuses) return false;
   way.connected = true;
   return true;
 }
@@ -249,14 +261,19 @@ void CallNet::Break(SimWorkerClient& client, WorkerIndex index) {
   CutWay({client.number_, index.value()}, true, true);
 }
 
-void CallNet::SetHeld(SimWorkerClient& client, WorkerIndex index, bool held) {
-  const WayKey key{client.number_, index.value()};
-  if (!std::exchange(ways_[key].held, held) || held) return;
+void CallNet::SetWeather(uint32_t place, WorkerIndex index, const CallWeather& weather) {
+  const CallWeather was = std::exchange(weather_[{place, index.value()}], weather);
   for (auto& [stream_key, stream] : streams_) {
-    if (stream.way != key) continue;
-    Respace(stream_key, stream.forward);
-    Respace(stream_key, stream.backward);
+    if (stream.way.second != index.value() || places_.at(stream.way.first) != place) continue;
+    if (was.to_worker_held && !weather.to_worker_held) Respace(stream_key, stream.forward);
+    if (was.to_frontend_held && !weather.to_frontend_held) Respace(stream_key, stream.backward);
   }
+}
+
+void CallNet::SetHeld(const SimWorkerClient& client, WorkerIndex index, bool held) {
+  CallWeather weather = this->weather(client.place_, index);
+  weather.to_worker_held = weather.to_frontend_held = held;
+  SetWeather(client.place_, index, weather);
 }
 
 void CallNet::SetStopped(SimWorkerClient& client, bool stopped) {
@@ -285,7 +302,7 @@ StreamId CallNet::Open(SimWorkerClient& client, WorkerIndex index, ToWorker firs
   Stream& stream = streams_.at(key);
   if (!Connect(way)) {
     stream.forward.open = false;
-    Cut(key, stream.backward);
+    Cut(key, stream.backward, weather(way).to_frontend_held);
     return id;
   }
   Push<ForwardCall>(key, stream.forward, StreamOpened{stream.worker_id, std::move(first)});
@@ -314,6 +331,7 @@ void CallNet::Close(SimWorkerClient& client, StreamId id) {
 
 void CallNet::Attach(SimWorkerClient& client) {
   client.number_ = ++last_client_;
+  places_[client.number_] = client.place_;
   clients_[client.number_] = &client;
   for (uint32_t worker = 0; worker < client.workers_; ++worker) {
     const absl::Duration offset = kHeartbeatInterval * random_.Unit();
@@ -336,7 +354,7 @@ void CallNet::Heartbeat(uint64_t number, uint32_t index) {
   if (it->second->stopped_) return;
   const WayKey key{number, index};
   if (!Connect(key)) {
-    if (!ways_[key].held) it->second->Hear(router::WorkerGone{WorkerIndex(index)});
+    if (!weather(key).any_held()) it->second->Hear(router::WorkerGone{WorkerIndex(index)});
     return;
   }
   Way& way = ways_[key];
@@ -350,8 +368,8 @@ void CallNet::Heartbeat(uint64_t number, uint32_t index) {
 // ── the client ──────────────────────────────────────────────────────────────────────
 
 SimWorkerClient::SimWorkerClient(CallNet& net, Incarnation self, uint32_t workers,
-                                 absl::AnyInvocable<void()> ring)
-    : net_(net), self_(self), workers_(workers), ring_(std::move(ring)) {
+                                 absl::AnyInvocable<void()> ring, uint32_t place)
+    : net_(net), self_(self), workers_(workers), ring_(std::move(ring)), place_(place) {
   net_.Attach(*this);
 }
 SimWorkerClient::~SimWorkerClient() { net_.Detach(*this); }

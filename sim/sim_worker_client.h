@@ -39,6 +39,15 @@ struct CallOptions {
   absl::Duration release_max = absl::Milliseconds(30);  // between messages of a way held before
 };
 
+// What the way between a front end and a worker does now.
+struct CallWeather {
+  bool to_worker_held = false;  // nothing passes, nothing is lost, nobody is told
+  bool to_frontend_held = false;
+  bool refuses = false;  // no new connection comes about
+  absl::Duration clog;   // each message may take so much longer
+  bool any_held() const { return to_worker_held || to_frontend_held; }
+};
+
 // What travels on a stream; the last thing that a reader hears is its end.
 struct StreamEnd {};
 using ForwardCall = std::variant<StreamOpened, StreamMessage, FrontendAlive, StreamEnd>;
@@ -77,8 +86,11 @@ class CallNet {
 
   // ── the way between a front end and a worker ──────────────────────────────────────
   void Break(SimWorkerClient& client, router::WorkerIndex worker);
-  // Held: nothing passes in either direction, nothing is lost, nobody is told.
-  void SetHeld(SimWorkerClient& client, router::WorkerIndex worker, bool held);
+  // Of the place, so that a front end's next life has it as well.
+  void SetWeather(uint32_t place, router::WorkerIndex worker, const CallWeather& weather);
+  const CallWeather& weather(uint32_t place, router::WorkerIndex worker) const;
+  // Both directions.
+  void SetHeld(const SimWorkerClient& client, router::WorkerIndex worker, bool held);
 
   // The front end is stopped: it sends no heartbeats, and what comes for it waits.
   void SetStopped(SimWorkerClient& client, bool stopped);
@@ -100,7 +112,6 @@ class CallNet {
   };
   struct Way {
     bool connected = false;
-    bool held = false;
     StreamKey heartbeats = 0;
   };
   struct Worker {
@@ -122,7 +133,7 @@ class CallNet {
   void Push(StreamKey key, CallLane<Message>& lane, Message message);
   // Keeps a prefix of what is on its way, then ends the lane.
   template <typename Message>
-  void Cut(StreamKey key, CallLane<Message>& lane);
+  void Cut(StreamKey key, CallLane<Message>& lane, bool held);
   void CutWay(const WayKey& key, bool client_hears, bool worker_hears);
   // What was held arrives piece by piece, as after a partition.
   template <typename Message>
@@ -136,6 +147,7 @@ class CallNet {
   void ForgetIfOver(StreamKey key);
   Worker& worker(uint32_t index);
   SimWorkerClient* client_of(const WayKey& key) const;
+  const CallWeather& weather(const WayKey& key) const;
 
   EventQueue& queue_;
   const CallOptions options_;
@@ -144,16 +156,18 @@ class CallNet {
   absl::btree_map<WayKey, Way> ways_;
   absl::btree_map<uint32_t, Worker> workers_;
   absl::btree_map<uint64_t, SimWorkerClient*> clients_;  // attached
+  absl::btree_map<uint64_t, uint32_t> places_;           // of all clients ever, by number
+  absl::btree_map<std::pair<uint32_t, uint32_t>, CallWeather> weather_;  // (place, worker)
   uint64_t last_stream_ = 0;
   uint64_t last_client_ = 0;
 };
 
 class SimWorkerClient final : public router::WorkerClient {
  public:
-  // One life of a front end that calls workers 0 … workers - 1; `ring` is called when there
-  // is something to poll.  Destroying it is the front end's death.
-  SimWorkerClient(CallNet& net, Incarnation self, uint32_t workers,
-                  absl::AnyInvocable<void()> ring);
+  // One life of the front end at `place` that calls workers 0 … workers - 1; `ring` is called
+  // when there is something to poll.  Destroying it is the front end's death.
+  SimWorkerClient(CallNet& net, Incarnation self, uint32_t workers, absl::AnyInvocable<void()> ring,
+                  uint32_t place = 0);
   ~SimWorkerClient() override;
 
   StreamId Open(router::WorkerIndex worker, ToWorker first) override;
@@ -169,6 +183,7 @@ class SimWorkerClient final : public router::WorkerClient {
   const Incarnation self_;
   const uint32_t workers_;
   absl::AnyInvocable<void()> ring_;
+  const uint32_t place_;
   uint64_t number_ = 0;  // the net's
   bool stopped_ = false;
   uint64_t last_stream_ = 0;

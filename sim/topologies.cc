@@ -44,6 +44,28 @@ void Scarce(ClusterOptions& o, Random& random) {
   o.decode_blocks = Number(random, 24, 90);
 }
 
+// Hardly any: most must wait, much must be dropped and computed again.
+void Tiny(ClusterOptions& o, Random& random) {
+  o.prefill_blocks = Number(random, 4, 16);
+  o.decode_blocks = Number(random, 4, 20);
+}
+
+// ── networks and clocks ───────────────────────────────────────────────────────────────
+
+void Near(ClusterOptions&, Random&) {}
+void Far(ClusterOptions& o, Random& random) {
+  o.links.delay_max = absl::Microseconds(random.Between(500, 20000));
+  o.links.write_jitter = absl::Microseconds(random.Between(10, 20000));
+  o.calls.delay_max = absl::Microseconds(random.Between(500, 20000));
+}
+void Late(ClusterOptions& o, Random& random) {
+  o.links.late_chance = 0.001 * Number(random, 1, 100);
+}
+void Skewed(ClusterOptions& o, Random& random) {
+  o.clocks.offset_max = absl::Seconds(random.Between(1, 100000));
+  o.clocks.drift_ppm_max = Number(random, 0, 100);
+}
+
 // ── limits ────────────────────────────────────────────────────────────────────────────
 
 void Limits(ClusterOptions& o, Random& random) {
@@ -67,7 +89,8 @@ void Limits(ClusterOptions& o, Random& random) {
   o.decode_options.queue_requests = Number(random, 2, 40);
   o.decode_options.recompute_here_max = Number(random, 0, 200);
   o.decode_options.drain_max = absl::Milliseconds(random.Between(10, 3000));
-  if (random.Chance(0.5)) o.links.late_chance = 0.001 * Number(random, 0, 100);
+  o.prefill_options.prefix_cache.enabled = random.Chance(0.9);
+  o.decode_options.prefix_cache.enabled = random.Chance(0.9);
 }
 
 using Entry = void (*)(ClusterOptions&, Random&);
@@ -79,7 +102,9 @@ void TakeOne(const Entry (&entries)[kCount], ClusterOptions& options, Random& ra
 
 constexpr Entry kShapes[] = {Small, Small, Pair, Wide};
 constexpr Entry kWays[] = {SharedMemory, Rdma, Tcp};
-constexpr Entry kMemory[] = {Ample, Scarce};
+constexpr Entry kMemory[] = {Ample, Ample, Scarce, Scarce, Tiny};
+constexpr Entry kNetworks[] = {Near, Near, Late, Far};
+constexpr Entry kClocks[] = {Near, Skewed};
 
 }  // namespace
 
@@ -90,6 +115,8 @@ ClusterOptions DrawCluster(uint64_t seed, Random& random) {
   TakeOne(kShapes, options, random);
   TakeOne(kWays, options, random);
   TakeOne(kMemory, options, random);
+  TakeOne(kNetworks, options, random);
+  TakeOne(kClocks, options, random);
   return options;
 }
 

@@ -27,13 +27,15 @@ struct WorkerProcess::Life {
   RoleLoop loop;
   LifeId id = 0;
   uint64_t loop_ticks = 0;
+  absl::btree_map<StreamId, ClientNumber> clients;  // whom the open streams serve
   std::unique_ptr<HashEngine> engine;
   std::unique_ptr<CheckedEngine> checked_engine;
   std::unique_ptr<prefill::PrefillWorker> prefill;
   std::unique_ptr<decode::DecodeWorker> decode;
 };
 
-WorkerProcess::WorkerProcess(const WorkerSetup& setup, World world) : setup_(setup), world_(world) {
+WorkerProcess::WorkerProcess(const WorkerSetup& setup, World world)
+    : usual_(setup), setup_(setup), world_(world) {
   Start();
 }
 WorkerProcess::~WorkerProcess() = default;
@@ -44,7 +46,8 @@ void WorkerProcess::Start() {
       world_, [this] { return Tick(*life_); },
       [this] {
         const absl::Time worker = life_->With([](auto& w) { return w.NextWake(); });
-        return std::min(worker, life_->engine->NextEvent());
+        return std::min(world_.fabric.clock(setup_.process).Global(worker),
+                        life_->engine->NextEvent());
       });
   const SimFabric::Index process = setup_.process;
   const WorkerRef self = world_.fabric.self(process);
@@ -70,9 +73,28 @@ void WorkerProcess::Start() {
   life_->loop.Ring();
 }
 
+// Whom it is about; remembered for what is said on the stream later.
+ClientNumber WorkerProcess::ClientOf(Life& life, const WorkerInput& input) {
+  if (const auto* opened = std::get_if<StreamOpened>(&input)) {
+    const auto* reserve = std::get_if<Reserve>(&opened->first);
+    const auto* prefill = std::get_if<Prefill>(&opened->first);
+    if (reserve == nullptr && prefill == nullptr) return 0;
+    return life.clients[opened->stream] =
+               world_.log.ClientOf(reserve != nullptr ? reserve->sequence : prefill->sequence);
+  }
+  const auto* said = std::get_if<StreamMessage>(&input);
+  const auto* closed = std::get_if<StreamClosed>(&input);
+  if (said == nullptr && closed == nullptr) return 0;
+  const auto it = life.clients.find(said != nullptr ? said->stream : closed->stream);
+  if (it == life.clients.end()) return 0;
+  const ClientNumber client = it->second;
+  if (closed != nullptr) life.clients.erase(it);
+  return client;
+}
+
 void WorkerProcess::Deliver(Life& life, WorkerInput input) {
   if (!std::holds_alternative<FrontendAlive>(input)) {
-    world_.log.Add(setup_.name, "<- ", Describe(input));
+    world_.log.AddAbout(ClientOf(life, input), setup_.name, "<- ", input);
   }
   world_.checkers.Heard(life.id, input);
   life.With([&](auto& worker) { worker.Receive(std::move(input)); });
@@ -80,11 +102,14 @@ void WorkerProcess::Deliver(Life& life, WorkerInput input) {
 }
 
 bool WorkerProcess::Tick(Life& life) {
-  const absl::Time now = world_.queue.Now();
+  const absl::Time now = LocalTime();
   world_.checkers.Ticking(life.id, now);
   const bool worked = life.With([now](auto& worker) { return worker.Tick(now); });
   for (WorkerOutput& output : life.With([](auto& worker) { return worker.TakeOutputs(); })) {
-    world_.log.Add(setup_.name, "-> ", Describe(output));
+    const auto client = life.clients.find(output.stream);
+    world_.log.AddAbout(client == life.clients.end() ? 0 : client->second, setup_.name, "-> ",
+                        output);
+    if (output.last) life.clients.erase(output.stream);
     world_.checkers.Said(life.id, output, now);
     world_.net.Say(setup_.index, std::move(output));
   }
@@ -137,6 +162,25 @@ void WorkerProcess::SetWedged(bool wedged) {
   world_.log.Add(setup_.name, wedged ? "is wedged" : "ticks again");
   wedged_ = wedged;
   life_->loop.SetStopped(stopped_ || wedged_);
+}
+
+void WorkerProcess::SetSlow(absl::Duration late_max) {
+  ENSURE(alive());
+  world_.log.Add(setup_.name, "ticks up to ", absl::FormatDuration(late_max), " late");
+  life_->loop.SetSlow(late_max);
+}
+
+void WorkerProcess::SetMisfit(Misfit misfit) {
+  constexpr uint64_t kOther = 2;
+  const uint64_t fingerprint = misfit == Misfit::kModel ? kOther : usual_.decode.model_fingerprint;
+  misfit_ = misfit;
+  setup_.prefill.model_fingerprint = setup_.decode.model_fingerprint = fingerprint;
+  setup_.engine.weights = misfit == Misfit::kModel ? kOther : usual_.engine.weights;
+  SimProcessConfig& config = world_.fabric.config(setup_.process);
+  config.model_fingerprint = fingerprint;
+  config.protocol = kv::kProtocolVersion + (misfit == Misfit::kProtocol ? 1 : 0);
+  config.layout.block_tokens = kBlockTokens * (misfit == Misfit::kLayout ? 2 : 1);
+  config.numeric_class = misfit == Misfit::kNumerics ? "other" : SimProcessConfig().numeric_class;
 }
 
 void WorkerProcess::Drain() {

@@ -56,16 +56,28 @@ class WorkerProcess {
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  void Crash();                 // kill -9.  REQUIRES: alive
-  void Restart();               // REQUIRES: not alive
-  void SetStopped(bool stop);   // SIGSTOP, SIGCONT.  REQUIRES: alive
-  void Drain();                 // SIGTERM; it exits by itself.  REQUIRES: alive
-  void SetWedged(bool wedged);  // its loop stands still, the rest of it goes on
+  void Crash();    // kill -9.  REQUIRES: alive
+  void Restart();  // REQUIRES: not alive
+  // Later lives are of another build, model, layout or numeric class: no peer of the usual kind
+  // may pair with them (K6).  kNone: as configured again.
+  enum class Misfit : uint8_t { kNone, kProtocol, kModel, kLayout, kNumerics };
+  void SetMisfit(Misfit misfit);
+  void SetStopped(bool stop);             // SIGSTOP, SIGCONT.  REQUIRES: alive
+  void Drain();                           // SIGTERM; it exits by itself.  REQUIRES: alive
+  void SetWedged(bool wedged);            // its loop stands still, the rest of it goes on
+  void SetSlow(absl::Duration late_max);  // REQUIRES: alive
+  // One that is not a member has left, or not joined yet, and is not expected to run.
+  void SetMember(bool member) { member_ = member; }
 
   bool alive() const { return life_ != nullptr; }
   size_t lives() const { return dead_.size(); }  // earlier ones
   bool stopped() const { return alive() && stopped_; }
   bool wedged() const { return alive() && wedged_; }
+  bool member() const { return member_; }
+  Misfit misfit() const { return misfit_; }
+  absl::Time LocalTime() const {
+    return world_.fabric.clock(setup_.process).Local(world_.queue.Now());
+  }
   const std::string& name() const { return setup_.name; }
   Role role() const { return setup_.role; }
   router::WorkerIndex index() const { return setup_.index; }
@@ -83,13 +95,17 @@ class WorkerProcess {
 
   void Start();
   bool Tick(Life& life);
+  ClientNumber ClientOf(Life& life, const WorkerInput& input);
   void Deliver(Life& life, WorkerInput input);
 
-  const WorkerSetup setup_;
+  const WorkerSetup usual_;
+  WorkerSetup setup_;  // of this life
   World world_;
   std::unique_ptr<Life> life_;
   bool stopped_ = false;
   bool wedged_ = false;
+  bool member_ = true;
+  Misfit misfit_ = Misfit::kNone;
   std::vector<std::unique_ptr<Life>> dead_;  // events may still name their loops
 };
 

@@ -74,7 +74,7 @@ TEST_CASE("a failing plan is shrunk to what makes it fail", "[plan]") {
     return crash && long_one ? "K9: it fails" : "";
   };
   uint32_t shrunk = 0;
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= 1500; ++seed) {
     const Plan plan = DrawPlan(seed);
     if (failure_of(plan).empty()) continue;
     ++shrunk;
