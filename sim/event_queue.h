@@ -1,18 +1,21 @@
 // SPDX-FileCopyrightText: Baton developers
 // SPDX-License-Identifier: Apache-2.0
 
-// Virtual time: things that will happen, each at a moment, run one after another.
+// Virtual time: what happens next, and when.
 //
-// Two events of the same moment run in the order in which they were added, so that a run
+// Events of one moment run in the order in which they were added, so that a run
 // depends on its seed and on nothing else.  It is also the Clock of everything simulated.
 //
 // Thread:     one.
 // Ownership:  an event owns what it captured; what it refers to must outlive it.
-// Cost:       log(pending) per event.
+// Cost:       log(pending) per event; no allocation once it has grown, but for what does not
+//             fit into the Action itself.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/functional/any_invocable.h"
@@ -30,10 +33,19 @@ class EventQueue final : public Clock {
 
   void At(absl::Time when, Action action) {
     ENSURE(when >= now_);
-    pending_.emplace(std::pair(when, ++last_), std::move(action));
+    uint32_t slot = 0;
+    if (free_.empty()) {
+      slot = static_cast<uint32_t>(actions_.size());
+      actions_.push_back(std::move(action));
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+      actions_[slot] = std::move(action);
+    }
+    heap_.push_back({when, ++last_, slot});
+    std::push_heap(heap_.begin(), heap_.end(), Later);
   }
   void After(absl::Duration delay, Action action) { At(now_ + delay, std::move(action)); }
-
   // Runs `action` right before the event that is the `number`-th ever run.
   void BeforeEvent(uint64_t number, Action action) {
     ENSURE(number > executed_);
@@ -43,23 +55,26 @@ class EventQueue final : public Clock {
 
   // Runs the next event, having moved time to it; false if there is none.
   bool RunNext() {
-    if (pending_.empty()) return false;
+    if (heap_.empty()) return false;
     ++executed_;
     while (!hooks_.empty() && hooks_.begin()->first <= executed_) {
       Action hook = std::move(hooks_.begin()->second);
       hooks_.erase(hooks_.begin());
       hook();
     }
-    const auto first = pending_.begin();
-    now_ = first->first.first;
-    Action action = std::move(first->second);
-    pending_.erase(first);
+    const Entry first = heap_.front();
+    std::pop_heap(heap_.begin(), heap_.end(), Later);
+    heap_.pop_back();
+    now_ = first.when;
+    Action action = std::move(actions_[first.slot]);
+    actions_[first.slot] = nullptr;
+    free_.push_back(first.slot);
     action();
     return true;
   }
   // Runs everything up to and including `end`; then it is `end`.
   void RunUntil(absl::Time end) {
-    while (!pending_.empty() && pending_.begin()->first.first <= end) RunNext();
+    while (next() <= end) RunNext();
     ENSURE(end >= now_);
     now_ = end;
   }
@@ -69,23 +84,32 @@ class EventQueue final : public Clock {
   bool RunUntilDone(Done done, absl::Duration limit) {
     const absl::Time end = now_ + limit;
     while (!done()) {
-      if (pending_.empty() || pending_.begin()->first.first > end) return false;
+      if (heap_.empty() || next() > end) return false;
       RunNext();
     }
     return true;
   }
 
-  absl::Time next() const {
-    return pending_.empty() ? absl::InfiniteFuture() : pending_.begin()->first.first;
-  }
-  size_t pending() const { return pending_.size(); }
+  absl::Time next() const { return heap_.empty() ? absl::InfiniteFuture() : heap_.front().when; }
+  size_t pending() const { return heap_.size(); }
 
  private:
+  struct Entry {
+    absl::Time when;
+    uint64_t number = 0;
+    uint32_t slot = 0;  // of its action
+  };
+  static bool Later(const Entry& a, const Entry& b) {
+    return a.when != b.when ? a.when > b.when : a.number > b.number;
+  }
+
   absl::Time now_ = absl::UnixEpoch();
   uint64_t last_ = 0;
   uint64_t executed_ = 0;
+  std::vector<Entry> heap_;
+  std::vector<Action> actions_;
+  std::vector<uint32_t> free_;  // slots
   absl::btree_multimap<uint64_t, Action> hooks_;
-  absl::btree_map<std::pair<absl::Time, uint64_t>, Action> pending_;
 };
 
 }  // namespace baton::sim
