@@ -189,7 +189,10 @@ void LinkCore::ForgiveOwnAbsence(absl::Time now) {
   // the gap is not their silence.
   const absl::Duration gap = now - last_tick_;
   if (last_tick_ != absl::InfinitePast() && gap > link_options_.dead_after / 2) {
-    for (auto& [id, link] : links_) link.heard = std::min(now, link.heard + gap);
+    for (auto& [id, link] : links_) {
+      link.heard = std::min(now, link.heard + gap);
+      if (link.moved < now) link.moved = std::min(now, link.moved + gap);
+    }
   }
   last_tick_ = now;
 }
@@ -198,12 +201,14 @@ void LinkCore::Tick(absl::Time now, uint64_t role_ticks) {
   ENSURE(now >= now_);
   now_ = now;
   ForgiveOwnAbsence(now);
-  std::vector<LinkId> silent, stuck;
+  std::vector<LinkId> silent, unprepared, stuck;
   for (auto& [id, link] : links_) {
     if (now - link.heard >= link_options_.dead_after) {
       silent.push_back(id);
     } else if (link.state == LinkState::kPreparing &&
                now - link.since >= link_options_.prepare_max) {
+      unprepared.push_back(id);
+    } else if (now - link.moved >= link_options_.stuck_after) {
       stuck.push_back(id);
     } else if (link.peer && now - link.said >= link_options_.heartbeat_interval) {
       link.said = now;
@@ -213,8 +218,11 @@ void LinkCore::Tick(absl::Time now, uint64_t role_ticks) {
   for (const LinkId id : silent) {
     if (Find(id) != nullptr) EndLink(id, absl::UnavailableError("silent for too long"), true);
   }
-  for (const LinkId id : stuck) {
+  for (const LinkId id : unprepared) {
     if (Find(id) != nullptr) EndLink(id, absl::InternalError("the data path did not come up"));
+  }
+  for (const LinkId id : stuck) {  // heartbeats pass, bytes do not: a half-dead data path
+    if (Find(id) != nullptr) EndLink(id, absl::UnavailableError("writes do not end"));
   }
 }
 
@@ -225,6 +233,7 @@ absl::Time LinkCore::NextDeadline() const {
     if (link.state == LinkState::kPreparing) {
       next = std::min(next, link.since + link_options_.prepare_max);
     }
+    next = std::min(next, link.moved + link_options_.stuck_after);
     if (link.peer) next = std::min(next, link.said + link_options_.heartbeat_interval);
   }
   return next;

@@ -63,6 +63,8 @@ class LinkCore {
     bool peer_ready = false;  // theirs
     absl::Time since;         // of the state
     absl::Time heard, said;   // last frame in, last heartbeat out
+    // Writer: when a write last ended, or the first of those that are out was posted.
+    absl::Time moved = absl::InfiniteFuture();  // none is out
     uint64_t ticks = 0;
     absl::Time ticks_changed;
   };

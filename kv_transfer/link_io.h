@@ -82,6 +82,7 @@ struct LinkOptions {
   absl::Duration heartbeat_interval = absl::Milliseconds(200);
   absl::Duration dead_after = absl::Seconds(2);    // nothing heard on a link for this long
   absl::Duration prepare_max = absl::Seconds(20);  // Hello accepted → Ready
+  absl::Duration stuck_after = absl::Seconds(15);  // writes are out and none has ended since
   uint32_t links_max = 256;                        // connections at once, strangers included
 };
 

@@ -108,7 +108,7 @@ void WriterCore::Write(WriteId id, GrantKey key, uint32_t layer,
 }
 
 void WriterCore::PostWaiting(LinkId id) {
-  const Link* link = Find(id);
+  Link* link = Find(id);
   if (link == nullptr || link->state != LinkState::kUp) return;
   Flow& flow = flows_[id];
   while (!flow.waiting.empty()) {
@@ -131,6 +131,7 @@ void WriterCore::PostWaiting(LinkId id) {
                        .ended = false,
                        .answered = link->info.data_path == 'A',
                        .status = absl::OkStatus()};
+    if (flow.writes == 0) link->moved = now_;
     flow.bytes += bytes;
     ++flow.writes;
     bytes_in_flight_ += bytes;
@@ -224,6 +225,9 @@ void WriterCore::FinishIfOver(uint64_t number) {
   ENSURE(flow.writes > 0 && flow.bytes >= posted.bytes);
   --flow.writes;
   flow.bytes -= posted.bytes;
+  if (Link* link = Find(posted.link)) {
+    link->moved = flow.writes > 0 ? now_ : absl::InfiniteFuture();
+  }
   bytes_in_flight_ -= posted.bytes;
   if (posted.status.ok()) {
     const auto push = pushes_.find(posted.key);

@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: Baton developers
+// SPDX-License-Identifier: Apache-2.0
+
+// What seeds found, shrunk: each failed before its cause was mended.
+#include <catch2/catch.hpp>
+
+#include "sim/runner.h"
+
+namespace baton::sim {
+namespace {
+
+void CheckClean(const char* text) {
+  const auto plan = ParsePlan(text);
+  REQUIRE(plan.ok());
+  const RunResult result = Runner(*plan).Run();
+  if (!result.violations.empty()) UNSCOPED_INFO(result.tail);
+  for (const std::string& violation : result.violations) UNSCOPED_INFO(violation);
+  CHECK(result.violations.empty());
+}
+
+}  // namespace
+
+// Heartbeats went on, so nobody missed the bytes: the writer waited for its owner's answers for
+// ever, with its blocks and every later push over that link.
+TEST_CASE("a data path that swallows what is pushed is given up", "[found]") {
+  CheckClean(R"(
+cluster decode=2 path=B
+request
+fault deafen_link who=p0 whom=d1 how=2)");
+  CheckClean(R"(
+cluster decode=6 path=B router.attempts=1
+request
+request
+request
+fault deafen_link who=p0 whom=d5 how=2)");
+}
+
+}  // namespace baton::sim
