@@ -42,6 +42,7 @@ class Runner {
  private:
   void Schedule();
   void Submit(size_t request);
+  bool Answered(const Ask& ask);
   void Probe();
   RunResult Result();
 

@@ -179,7 +179,9 @@ void WorkerProcess::SetMisfit(Misfit misfit) {
   SimProcessConfig& config = world_.fabric.config(setup_.process);
   config.model_fingerprint = fingerprint;
   config.protocol = kv::kProtocolVersion + (misfit == Misfit::kProtocol ? 1 : 0);
-  config.layout.block_tokens = kBlockTokens * (misfit == Misfit::kLayout ? 2 : 1);
+  const bool other_layout = misfit == Misfit::kLayout;
+  setup_.layout.type = other_layout ? engine::KvType::kBf16 : usual_.layout.type;
+  config.layout.element_type = static_cast<uint8_t>(setup_.layout.type);
   config.numeric_class = misfit == Misfit::kNumerics ? "other" : SimProcessConfig().numeric_class;
 }
 
