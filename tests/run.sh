@@ -4,7 +4,7 @@
 #   tests/run.sh                 everything, as CI does
 #   tests/run.sh PART…           some parts of it:
 #     unit         unit tests, the tidy test and the golden files, warnings as errors
-#     sim          the simulator's scenarios and seeds
+#     sim          the simulator's scenarios and SIM_SEEDS (2000) seeds
 #     mutants-few  some faults put into a copy of the tree: the simulator must see them
 #     mutants      all of them; not part of "everything"
 #     integration  real processes: the cluster, its clients, Prometheus, failures, and the field
@@ -64,9 +64,18 @@ ctest_in() {
 }
 
 unit() { ctest_in build -L unit -LE integration; }
-sim() { ctest_in build -L sim; }
 mutants() { tests/mutants/run.sh; }
 mutants_few() { tests/mutants/run.sh --few; }
+sim() {
+  ctest_in build -L sim && tests/swarm.sh --hours 0 --seeds "${SIM_SEEDS:-2000}" --first 1000
+}
+
+# same_logs FOLDER: one seed, one log, whichever compiler and optimisation built the simulator.
+same_logs() {
+  HASHES=1 FIRST=1 SEEDS=20 build/swarm_test 'random*' | grep '^seed' >"$1/logs.release" &&
+    HASHES=1 FIRST=1 SEEDS=20 "$1/swarm_test" 'random*' | grep '^seed' >"$1/logs" &&
+    diff "$1/logs.release" "$1/logs" && echo "20 seeds write the same logs as in $1"
+}
 
 # Built once for the sanitizers and the fuzzer.  With the second compiler: what gcc alone
 # accepts, or alone warns of, shows here.
@@ -86,6 +95,7 @@ export TSAN_OPTIONS="halt_on_error=1 suppressions=$root/tests/tsan.supp"
 sanitize_address() {
   build_asan unit_and_sim || return 1
   SEEDS=100 ctest_in build-asan -L 'unit|sim' -LE 'integration|golden' || return 1
+  same_logs build-asan || return 1
   [[ "${BATON_SANITIZE_INTEGRATION:-OFF}" == ON ]] || return 0
   build_asan all && ctest_in build-asan -L integration -j 1
 }
@@ -96,7 +106,8 @@ sanitize_thread() {
   configure build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 \
     -DBATON_SANITIZE=thread -DBATON_WERROR=OFF &&
     cmake --build build-tsan --target unit_and_sim || return 1
-  SEEDS=100 ctest_in build-tsan -L 'unit|sim' -LE 'integration|golden|protobuf'
+  SEEDS=100 ctest_in build-tsan -L 'unit|sim' -LE 'integration|golden|protobuf' &&
+    same_logs build-tsan
 }
 
 fuzz() {
