@@ -58,11 +58,14 @@ void Cluster::OnToken(Reply& reply, const Ask& ask) {
     // The text session is another thread: more tokens may come before it has told.
     queue_.After(absl::Microseconds(random_.Below(2000)), [this, &reply] { Complete(reply); });
   }
-  if (tokens == ask.cancel_at) Cancel(reply);
+  const auto cancel = [this, &reply] { Cancel(reply); };  // by another thread as well
+  if (tokens == ask.cancel_at) queue_.After(absl::ZeroDuration(), cancel);
   if (ask.reads_every == absl::ZeroDuration()) return;
   const absl::Duration since = frontend(reply.frontend).LocalTime() - reply.first_token_at;
   const int64_t read = since / ask.reads_every;
-  if (static_cast<int64_t>(tokens) - read > kUnreadMax) Cancel(reply);  // as the edge does (K5)
+  if (static_cast<int64_t>(tokens) - read > kUnreadMax) {
+    queue_.After(absl::ZeroDuration(), cancel);  // as the edge does (K5)
+  }
 }
 
 void Cluster::Cancel(Reply& reply) {
