@@ -24,7 +24,7 @@ if "--count" in sys.argv:
     LENGTHS = []
     for _ in range(COUNT):
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
-        LENGTHS.append(1 + (state >> 33) % 4000)
+        LENGTHS.append(int(4000 ** ((state >> 33) / 2**31)))  # as many of 4 to 40 as of 400 to 4000
 
 SAMPLING = {"greedy": {"temperature": 0}, "seeded": {"temperature": 1, "seed": 1234}}
 
