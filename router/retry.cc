@@ -37,7 +37,8 @@ Failure ClassifyDecodeEnded(const absl::Status& why, const EndedContext& context
 }
 
 Failure ClassifyPrefillEnded(const absl::Status& why, bool preempted) {
-  if (preempted) return {Blame::kWriterBack, why};
+  const bool full = why.code() == absl::StatusCode::kResourceExhausted;
+  if (preempted || full) return {Blame::kWriterBack, why};
   const bool request = why.code() == absl::StatusCode::kInvalidArgument ||
                        why.code() == absl::StatusCode::kDeadlineExceeded;
   return {request ? Blame::kRequest : Blame::kPrefill, why};

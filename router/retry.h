@@ -16,7 +16,7 @@ namespace baton::router {
 
 enum class Blame : uint8_t {
   kNobody = 0,      // decode handed it back: memory pressure or drain
-  kWriterBack = 1,  // the writer handed it back: drain
+  kWriterBack = 1,  // the writer handed it back: drain, or no room for it
   kFull = 2,        // decode had no memory for it
   kPrefill = 3,     // the writer, or the way from it
   kDecode = 4,

@@ -357,21 +357,24 @@ void AttemptsChecker::HeardOn(const router::StreamSaid& said) {
     spoken_.insert(request->client);
   } else if (const auto* ended = std::get_if<baton::Ended>(&said.message)) {
     answered();
-    const bool full =
-        stream.decode && reserving && ended->why.code() == absl::StatusCode::kResourceExhausted;
-    request->free_of_blame |= ended->preempted || full;
+    const bool no_room = ended->why.code() == absl::StatusCode::kResourceExhausted;
+    const bool full = stream.decode && reserving && no_room;
+    const bool handed_back = ended->preempted || (!stream.decode && no_room);
+    request->free_of_blame |= handed_back || full;
     if (stream.decode && request->revoked) Blame(*request);
     if (full) workers_[stream.worker].refused = now_;
-    if (!stream.decode && !ended->preempted) WriterFailed(*request);
+    if (!stream.decode && !handed_back) WriterFailed(*request);
     Forget(said.stream);
   } else if (const auto* settled = std::get_if<Settled>(&said.message)) {
     request->revoked_at = absl::InfiniteFuture();
     request->settled = !settled->committed;
     if (request->settled) Blame(*request);
     spoken_.insert(request->client);
-  } else if (std::holds_alternative<Progress>(said.message) ||
-             std::holds_alternative<PrefillDone>(said.message)) {
+  } else if (std::holds_alternative<Progress>(said.message)) {
     request->sign_of_life = now_;
+  } else if (std::holds_alternative<PrefillDone>(said.message)) {
+    request->sign_of_life = now_;
+    Forget(said.stream);  // its last word: the stream's end says nothing any more
   } else if (std::holds_alternative<Finished>(said.message)) {
     Forget(said.stream);
   }

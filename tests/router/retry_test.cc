@@ -20,6 +20,8 @@ TEST_CASE("decode's last word tells whose fault it was", "[router]") {
   CHECK(ClassifyDecodeEnded(kGone, {.preempted = true}).blame == Blame::kNobody);
   CHECK(ClassifyDecodeEnded(absl::InternalError("bug"), {}).blame == Blame::kRequest);
   CHECK(ClassifyPrefillEnded(absl::InternalError("bug"), false).blame == Blame::kPrefill);
+  CHECK(ClassifyPrefillEnded(absl::ResourceExhaustedError("queue"), false).blame ==
+        Blame::kWriterBack);
   CHECK(ClassifyPrefillEnded(absl::InvalidArgumentError(""), false).blame == Blame::kRequest);
 }
 

@@ -35,4 +35,14 @@ request
 fault deafen_link who=p0 whom=d5 how=2)");
 }
 
+// It was taken for a failure: with few attempts the client was told UNAVAILABLE though nothing
+// had failed, and decode had room to compute the prompt itself.
+TEST_CASE("a prefill whose queue is full has not failed", "[found]") {
+  CheckClean(R"(
+cluster router.attempts=1 prefill.queue=1
+request
+request
+request)");
+}
+
 }  // namespace baton::sim
