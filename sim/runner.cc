@@ -64,12 +64,14 @@ void Runner::Submit(size_t request) {
   replies_[request] = &cluster_.Submit(ask);
 }
 
-// A write may still be late beyond what a plan's time-outs and attempts have patience for.
+// A write may still be late beyond what a plan's time-outs and attempts have patience for, and a
+// connection that died half is noticed after 2 s of silence: a client asks again, as it is told.
 bool Runner::Answered(const Ask& ask) {
   for (int again = 0; again < 3; ++again) {
     const Reply& reply = cluster_.Submit(ask);
     cluster_.Until([&] { return reply.done(); });
     if (reply.ok()) return true;
+    cluster_.Run(absl::Seconds(1));
   }
   return false;
 }

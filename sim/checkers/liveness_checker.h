@@ -23,7 +23,7 @@ class LivenessChecker {
  public:
   static constexpr absl::Duration kAnswerMax = absl::Seconds(15);
   static constexpr absl::Duration kRequestMax = absl::Seconds(70);
-  static constexpr absl::Duration kOwnedMax = absl::Seconds(10);
+  static constexpr absl::Duration kOwnedMax = absl::Seconds(20);
 
   explicit LivenessChecker(EventLog& log) : log_(log) {}
 
