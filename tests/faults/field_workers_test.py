@@ -280,8 +280,9 @@ def c97_sigterm_lets_streams_end_refuses_new_ones_and_exits_0():
     # A drain too short: what is left ends with a typed error, the exit is still 0.
     with rig(sets=["limits.drain=1s"]) as made:
         node = made.nodes["frontend-0"]
+        made.arm([(made.nodes["decode-0"], "decode.fourth_token", "")])  # no stream ends by itself
         streams = Streams([(front(made), words(60, 420 + i), 2000, 60) for i in range(4)])
-        time.sleep(1)
+        made.wait_held(10)
         node.send(signal.SIGTERM)
         for out in streams.join(20):
             assert out.kind == "error" and "unavailable" in out.why.lower() + "unavailable", out
@@ -289,8 +290,9 @@ def c97_sigterm_lets_streams_end_refuses_new_ones_and_exits_0():
     # A second SIGTERM ends it at once.
     with rig() as made:
         node = made.nodes["decode-0"]
+        made.arm([(node, "decode.fourth_token", "")])  # there is something to wait for
         streams = Streams([(front(made), words(60, 430), 2000, 60)])
-        time.sleep(1)
+        made.wait_held(10)
         node.send(signal.SIGTERM)
         time.sleep(0.3)
         node.send(signal.SIGTERM)
