@@ -199,9 +199,12 @@ class Cluster(contextlib.AbstractContextManager):
                 for state in ("free", "used", "cached", "reserved", "quarantined")}
 
     def idle(self, names=None):
-        """True if nothing is used, reserved or quarantined on the workers."""
+        """True if nothing is used, reserved or quarantined on the workers, and all are there."""
         for name in names or self.names("prefill") + self.names("decode"):
-            blocks = self.kv_blocks(name)
+            try:
+                blocks = self.kv_blocks(name)
+            except ConnectionError:  # being restarted
+                return False
             if blocks["used"] or blocks["reserved"] or blocks["quarantined"]:
                 return False
         return True
