@@ -91,10 +91,10 @@ export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS="halt_on_error=1 suppressions=$root/tests/tsan.supp"
 
 # The golden files run the real model at length: too slow here, and the code they run is also
-# that of the unit tests.  Fewer seeds for the same reason.
+# that of the unit tests.  Fewer seeds and schedules for the same reason.
 sanitize_address() {
   build_asan unit_and_sim || return 1
-  SEEDS=100 ctest_in build-asan -L 'unit|sim' -LE 'integration|golden' || return 1
+  SEEDS=100 BATON_K8_SCHEDULES=2 ctest_in build-asan -L 'unit|sim' -LE 'integration|golden' || return 1
   same_logs build-asan || return 1
   [[ "${BATON_SANITIZE_INTEGRATION:-OFF}" == ON ]] || return 0
   build_asan all && ctest_in build-asan -L integration -j 1
@@ -106,7 +106,7 @@ sanitize_thread() {
   configure build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 \
     -DBATON_SANITIZE=thread -DBATON_WERROR=OFF &&
     cmake --build build-tsan --target unit_and_sim || return 1
-  SEEDS=100 ctest_in build-tsan -L 'unit|sim' -LE 'integration|golden|protobuf' &&
+  SEEDS=100 BATON_K8_SCHEDULES=2 ctest_in build-tsan -L 'unit|sim' -LE 'integration|golden|protobuf' &&
     same_logs build-tsan
 }
 
