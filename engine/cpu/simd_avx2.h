@@ -16,28 +16,9 @@ inline constexpr uint32_t kLanes = 8;
 
 using V8 = __m256;
 
-template <typename V>
-V Splat(float x);
-template <typename V>
-V LoadAs(const float* p);
-template <typename V>
-V LoadHalfAs(const void* p);
-template <typename V>
-V LoadBrainAs(const void* p);
-template <typename V>
-V LoadSignedAs(const void* p);
-
 inline V8 Set1(float x) { return _mm256_set1_ps(x); }
 inline V8 Zero() { return _mm256_setzero_ps(); }
 inline V8 Load(const float* p) { return _mm256_loadu_ps(p); }
-template <>
-inline V8 Splat<V8>(float x) {
-  return Set1(x);
-}
-template <>
-inline V8 LoadAs<V8>(const float* p) {
-  return Load(p);
-}
 inline void Store(float* p, V8 a) { _mm256_storeu_ps(p, a); }
 inline V8 Add(V8 a, V8 b) { return _mm256_add_ps(a, b); }
 inline V8 Sub(V8 a, V8 b) { return _mm256_sub_ps(a, b); }
@@ -75,18 +56,6 @@ inline V8 LoadBrain(const void* p) {
 }
 inline V8 LoadSigned(const void* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
-}
-template <>
-inline V8 LoadSignedAs<V8>(const void* p) {
-  return LoadSigned(p);
-}
-template <>
-inline V8 LoadHalfAs<V8>(const void* p) {
-  return LoadHalf(p);
-}
-template <>
-inline V8 LoadBrainAs<V8>(const void* p) {
-  return LoadBrain(p);
 }
 inline void StoreHalf(void* p, V8 a) {
   _mm_storeu_si128(static_cast<__m128i*>(p),
@@ -171,3 +140,5 @@ inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), 
 
 }  // namespace
 }  // namespace baton::engine::cpu
+
+#include "engine/cpu/simd_as_inl.h"

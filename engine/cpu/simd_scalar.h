@@ -19,18 +19,6 @@ struct V8 {
   float lane[8];
 };
 
-// One number in all lanes; as many floats as lanes.
-template <typename V>
-V Splat(float x);
-template <typename V>
-V LoadAs(const float* p);
-template <typename V>
-V LoadHalfAs(const void* p);
-template <typename V>
-V LoadBrainAs(const void* p);
-template <typename V>
-V LoadSignedAs(const void* p);
-
 template <typename F>
 V8 Each(F f) {
   V8 result;
@@ -44,14 +32,6 @@ inline V8 Set1(float x) {
 inline V8 Zero() { return Set1(0.0f); }
 inline V8 Load(const float* p) {
   return Each([&](uint32_t i) { return p[i]; });
-}
-template <>
-inline V8 Splat<V8>(float x) {
-  return Set1(x);
-}
-template <>
-inline V8 LoadAs<V8>(const float* p) {
-  return Load(p);
 }
 inline void Store(float* p, V8 a) { std::memcpy(p, a.lane, sizeof(a.lane)); }
 inline V8 Add(V8 a, V8 b) {
@@ -121,18 +101,6 @@ inline V8 LoadSigned(const void* p) {
   std::memcpy(bytes, p, sizeof(bytes));
   return Each([&](uint32_t i) { return static_cast<float>(bytes[i]); });
 }
-template <>
-inline V8 LoadSignedAs<V8>(const void* p) {
-  return LoadSigned(p);
-}
-template <>
-inline V8 LoadHalfAs<V8>(const void* p) {
-  return LoadHalf(p);
-}
-template <>
-inline V8 LoadBrainAs<V8>(const void* p) {
-  return LoadBrain(p);
-}
 inline void StoreHalf(void* p, V8 a) {
   uint16_t half[8];
   for (uint32_t i = 0; i < 8; ++i) half[i] = FloatToHalf(a.lane[i]);
@@ -200,3 +168,5 @@ inline void Prefetch(const void*) {}
 
 }  // namespace
 }  // namespace baton::engine::cpu
+
+#include "engine/cpu/simd_as_inl.h"
