@@ -201,28 +201,28 @@ void LinkCore::Tick(absl::Time now, uint64_t role_ticks) {
   ENSURE(now >= now_);
   now_ = now;
   ForgiveOwnAbsence(now);
-  std::vector<LinkId> silent, unprepared, stuck;
+  struct Ending {
+    LinkId link;
+    absl::Status why;
+    bool silent = false;
+  };
+  std::vector<Ending> endings;
   for (auto& [id, link] : links_) {
     if (now - link.heard >= link_options_.dead_after) {
-      silent.push_back(id);
+      endings.push_back({id, absl::UnavailableError("silent for too long"), true});
     } else if (link.state == LinkState::kPreparing &&
                now - link.since >= link_options_.prepare_max) {
-      unprepared.push_back(id);
+      endings.push_back({id, absl::InternalError("the data path did not come up")});
     } else if (now - link.moved >= link_options_.stuck_after) {
-      stuck.push_back(id);
+      // Heartbeats pass, bytes do not: a half-dead data path.
+      endings.push_back({id, absl::UnavailableError("writes do not end")});
     } else if (link.peer && now - link.said >= link_options_.heartbeat_interval) {
       link.said = now;
       Send(link, Heartbeat{.ticks = role_ticks, .lowest_open = LowestOpen(link)});
     }
   }
-  for (const LinkId id : silent) {
-    if (Find(id) != nullptr) EndLink(id, absl::UnavailableError("silent for too long"), true);
-  }
-  for (const LinkId id : unprepared) {
-    if (Find(id) != nullptr) EndLink(id, absl::InternalError("the data path did not come up"));
-  }
-  for (const LinkId id : stuck) {  // heartbeats pass, bytes do not: a half-dead data path
-    if (Find(id) != nullptr) EndLink(id, absl::UnavailableError("writes do not end"));
+  for (const Ending& ending : endings) {
+    if (Find(ending.link) != nullptr) EndLink(ending.link, ending.why, ending.silent);
   }
 }
 

@@ -6,8 +6,8 @@ find_package(ucx QUIET)
 if(ucx_FOUND)
   baton_library(kv_ucx
     SOURCES socket_address.cc socket_connection.cc socket_links.cc socket_poller.cc
-            ucx_copy.cc ucx_devices.cc ucx_endpoint.cc ucx_lanes.cc ucx_memory_path.cc ucx_message_path.cc
-            ucx_owner_paths.cc ucx_path.cc ucx_process.cc ucx_reactor.cc ucx_region.cc
+            ucx_copy.cc ucx_devices.cc ucx_endpoint.cc ucx_lanes.cc ucx_memory_path.cc
+            ucx_message_path.cc ucx_owner_paths.cc ucx_path.cc ucx_process.cc ucx_reactor.cc ucx_region.cc
             ucx_status.cc ucx_transport.cc ucx_worker.cc ucx_writer_paths.cc
     DEPS base kv_api kv_core kv_wire
     VENDOR ucx::ucp ucx::ucs ucx::uct)
