@@ -22,6 +22,7 @@
 #include "sim/runner.h"
 #include "sim/swarm.h"
 #include "tests/kv_transfer/kv_swarm.h"
+#include "tests/sim/apart.h"
 
 namespace baton::sim {
 namespace {
@@ -46,7 +47,7 @@ void OnAbort(int signal_number) {
   raise(signal_number);
 }
 
-[[noreturn]] void RunSeed(bool kv, uint64_t seed) {
+void RunSeed(bool kv, uint64_t seed) {
   for (const int caught : {SIGABRT, SIGSEGV}) signal(caught, OnAbort);
   alarm(kSecondsMax);
   if (kv) {
@@ -60,33 +61,18 @@ void OnAbort(int signal_number) {
     runner.Run();
     Tell();
   }
-  _exit(0);
 }
 
 // "" if nothing is wrong.
 std::string Hunt(bool kv, uint64_t seed) {
-  int ends[2];
-  ENSURE(pipe(ends) == 0);
-  const pid_t child = fork();
-  ENSURE(child >= 0);
-  if (child == 0) {
-    close(ends[0]);
-    result_pipe = ends[1];
+  const ChildEnd end = RunApart([&](int out) {
+    result_pipe = out;
     ENSURE(freopen("/dev/null", "w", stderr) != nullptr);
     RunSeed(kv, seed);
-  }
-  close(ends[1]);
-  std::string said;
-  char buffer[256];
-  for (ssize_t n = 0; (n = read(ends[0], buffer, sizeof(buffer))) > 0;) {
-    said.append(buffer, static_cast<size_t>(n));
-  }
-  close(ends[0]);
-  int status = 0;
-  ENSURE(waitpid(child, &status, 0) == child);
-  if (!said.empty()) return said.substr(8, said.find('\n') - 8);
-  if (!WIFSIGNALED(status)) return "";
-  return WTERMSIG(status) == SIGALRM ? "hang" : "ENSURE";
+  });
+  if (!end.said.empty()) return end.said.substr(8, end.said.find('\n') - 8);
+  if (!WIFSIGNALED(end.status)) return "";
+  return WTERMSIG(end.status) == SIGALRM ? "hang" : "ENSURE";
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 namespace baton::sim {
 namespace {
 
-[[noreturn]] void RunAndTell(const Plan& plan, int out) {
+void RunAndTell(const Plan& plan, int out) {
   ENSURE(dup2(out, STDERR_FILENO) >= 0);
   signal(SIGABRT, SIG_DFL);
   signal(SIGSEGV, SIG_DFL);
@@ -25,7 +25,6 @@ namespace {
     const std::string kind = KindOf(result.violations[0]) + "\n";
     ENSURE(write(out, kind.data(), kind.size()) == static_cast<ssize_t>(kind.size()));
   }
-  _exit(0);
 }
 
 std::string ReadAll(int in) {
@@ -39,23 +38,29 @@ std::string ReadAll(int in) {
 
 }  // namespace
 
-std::string FailureApart(const Plan& plan) {
+ChildEnd RunApart(absl::FunctionRef<void(int out)> body) {
   int ends[2];
   ENSURE(pipe(ends) == 0);
   const pid_t child = fork();
   ENSURE(child >= 0);
   if (child == 0) {
     close(ends[0]);
-    RunAndTell(plan, ends[1]);
+    body(ends[1]);
+    _exit(0);
   }
   close(ends[1]);
-  const std::string said = ReadAll(ends[0]);
+  ChildEnd end;
+  end.said = ReadAll(ends[0]);
   close(ends[0]);
-  int status = 0;
-  ENSURE(waitpid(child, &status, 0) == child);
-  const std::string first = said.substr(0, said.find('\n'));
-  if (!first.empty() || WIFEXITED(status)) return first;
-  return "signal " + std::to_string(WTERMSIG(status));
+  ENSURE(waitpid(child, &end.status, 0) == child);
+  return end;
+}
+
+std::string FailureApart(const Plan& plan) {
+  const ChildEnd end = RunApart([&](int out) { RunAndTell(plan, out); });
+  const std::string first = end.said.substr(0, end.said.find('\n'));
+  if (!first.empty() || WIFEXITED(end.status)) return first;
+  return "signal " + std::to_string(WTERMSIG(end.status));
 }
 
 }  // namespace baton::sim

@@ -7,26 +7,13 @@
 #include <catch2/catch.hpp>
 
 #include "sim/cluster.h"
+#include "tests/sim/scenario.h"
 
 namespace baton::sim {
 namespace {
 
 using router::Outcome;
 using router::Path;
-
-constexpr Ask kShort{.prompt_tokens = 20, .new_tokens = 10};
-constexpr Ask kLong{.prompt_tokens = 150, .new_tokens = 10};
-
-bool Right(Cluster& cluster, const Reply& reply) {
-  return reply.ok() && reply.tokens == cluster.Expected(reply);
-}
-
-void CheckEnd(Cluster& cluster) {
-  cluster.Settle();
-  if (!cluster.violations().empty()) UNSCOPED_INFO(cluster.log().Tail());
-  for (const std::string& violation : cluster.violations()) UNSCOPED_INFO(violation);
-  CHECK(cluster.violations().empty());
-}
 
 // Nothing is owned within a second.
 void CheckIdleSoon(Cluster& cluster) {
