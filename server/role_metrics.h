@@ -26,10 +26,10 @@ inline constexpr char kVersion[] = "0.1.0";
 absl::string_view PathName(router::Path path);           // none, colocated, …
 absl::string_view OutcomeName(router::Outcome outcome);  // stop, length, …
 
-// What all roles show: build and process.
 // How the last SIGHUP ended, for baton_config_last_reload_successful; 1 before the first.
 void NoteReload(bool good);
 
+// What all roles show: build, process and reload.
 std::unique_ptr<Metrics> MakeMetrics(absl::string_view role, absl::string_view model);
 
 // Filled by the edge as answers go out.
