@@ -17,7 +17,7 @@ from rig import shared_memory, wait_for
 from streams import Streams, ask, prompts
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from cluster import FAILPOINTS, Cluster, config_text, run, words  # noqa: E402
+from cluster import FAILPOINTS, Cluster, config_text, http_get, run, words  # noqa: E402
 
 SETS = ["router.colocate_below_tokens=32"]
 
@@ -26,29 +26,28 @@ def segments_of(pid):
     return {s for s in shared_memory() if s[0] == "sysv" and s[2] == pid}
 
 
+def kill_under_load(made, victim, number):
+    """Its segments are gone within a second, and every stream ends with an answer."""
+    streams = Streams([(front(made), *p, 60) for p in prompts(number)[:16]])
+    time.sleep(0.5)
+    victim.send(signal.SIGKILL)
+    victim.process.wait()
+    wait_for(lambda: not segments_of(victim.pid), 1, "a dead process's memory is gone")
+    for out in streams.join(70):
+        assert out.kind == "answer", out
+
+
 def a_dead_owners_memory_is_gone_within_a_second():
     with rig(decode=2) as made:
         victim = made.nodes["decode-0"]
         assert segments_of(victim.pid), "the pool is in no shared memory: this test sees nothing"
-        streams = Streams([(front(made), *p, 60) for p in prompts(0)[:16]])
-        time.sleep(0.5)
-        victim.send(signal.SIGKILL)
-        victim.process.wait()
-        wait_for(lambda: not segments_of(victim.pid), 1, "writers unmap the dead owner's memory")
-        for out in streams.join(70):
-            assert out.kind == "answer", out
+        kill_under_load(made, victim, 0)
 
 
 def a_dead_writer_leaves_no_memory_behind():
     with rig(prefill=2) as made:
         victim = made.nodes["prefill-0"]
-        streams = Streams([(front(made), *p, 60) for p in prompts(1)[:16]])
-        time.sleep(0.5)
-        victim.send(signal.SIGKILL)
-        victim.process.wait()
-        wait_for(lambda: not segments_of(victim.pid), 1, "a dead writer's memory is gone")
-        for out in streams.join(70):
-            assert out.kind == "answer", out
+        kill_under_load(made, victim, 1)
         idle(made, 1, [n for n in made.workers() if n is not victim])
 
 
@@ -88,7 +87,7 @@ def up_restarts_each_role_and_answers_stay_right():
 def _serves(cluster):
     try:
         return ask(cluster.http, words(20, 5), 2, 10).kind == "answer" and all(
-            cluster.get(cluster.admin(n), "/ready")[0] == 200 for n in cluster.roles)
+            http_get(cluster.admin(n), "/ready")[0] == 200 for n in cluster.roles)
     except OSError:
         return False
 

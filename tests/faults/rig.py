@@ -24,8 +24,8 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from cluster import (FAILPOINTS, MODEL, MODEL_NAME, Metrics, http, require_model,  # noqa: E402
-                     skip)
+from cluster import (FAILPOINTS, MODEL, MODEL_NAME, Metrics, http_get,  # noqa: E402
+                     require_model, skip)
 
 KV_MEMORY = "96MiB"
 SETS = ["router.colocate_below_tokens=32", "kv_transfer.progress_timeout=5s", "limits.drain=20s",
@@ -202,21 +202,13 @@ class Node:
         os.kill(self.pid, number)
 
     def get(self, path, timeout=5):
-        connection = http.client.HTTPConnection(self.host, self.ports["admin"], timeout=timeout)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
+        return http_get(f"{self.host}:{self.ports['admin']}", path, timeout)
 
     def metrics(self):
         return Metrics(self.get("/metrics")[1])
 
     def blocks(self):
-        m = self.metrics()
-        return {state: int(m.sum("baton_kv_blocks", state=state))
-                for state in ("free", "used", "cached", "reserved", "quarantined")}
+        return self.metrics().kv_blocks()
 
     def incarnation(self):
         """Of the process's latest start, as it logged it."""

@@ -179,24 +179,13 @@ class Cluster(contextlib.AbstractContextManager):
         connection.close()
         return response.status, response.headers, json.loads(data)
 
-    def get(self, address, path, timeout=10):
-        connection = http.client.HTTPConnection(address, timeout=timeout)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
-
     def metrics(self, name):
-        status, text = self.get(self.admin(name), "/metrics")
+        status, text = http_get(self.admin(name), "/metrics")
         assert status == 200, status
         return Metrics(text)
 
     def kv_blocks(self, name):
-        m = self.metrics(name)
-        return {state: int(m.sum("baton_kv_blocks", state=state))
-                for state in ("free", "used", "cached", "reserved", "quarantined")}
+        return self.metrics(name).kv_blocks()
 
     def idle(self, names=None):
         """True if nothing is used, reserved or quarantined on the workers, and all are there."""
@@ -219,6 +208,17 @@ class Cluster(contextlib.AbstractContextManager):
         assert self.idle(names), {name: self.kv_blocks(name) for name in names}
 
 
+def http_get(address, path, timeout=10):
+    """(status, text) of one GET."""
+    connection = http.client.HTTPConnection(address, timeout=timeout)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
 class Metrics:
     """A Prometheus text page: samples by name and labels."""
 
@@ -239,6 +239,10 @@ class Metrics:
 
     def sum(self, name, **labels):
         return sum(v for _, v in self.find(name, **labels))
+
+    def kv_blocks(self):
+        return {state: int(self.sum("baton_kv_blocks", state=state))
+                for state in ("free", "used", "cached", "reserved", "quarantined")}
 
 
 WORDS = (" one two three four five six seven eight nine ten red green blue black white sun moon "

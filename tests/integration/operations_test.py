@@ -13,7 +13,8 @@ import subprocess
 import tempfile
 import time
 
-from cluster import BATON, MODEL, Cluster, config_text, require_model, rss_bytes, run, words
+from cluster import (BATON, MODEL, Cluster, config_text, http_get, require_model, rss_bytes, run,
+                     words)
 
 
 def start(*command, timeout=20):
@@ -130,7 +131,7 @@ def hostile_bytes_on_every_port_change_nothing():
         for name in cluster.roles:
             assert cluster.pid(name) == cluster.roles[name]["pid"], f"{name} restarted"
             assert rss_bytes(cluster.pid(name)) < memory[name] + 64e6, name
-            assert cluster.get(cluster.admin(name), "/live")[0] == 200
+            assert http_get(cluster.admin(name), "/live")[0] == 200
         cluster.wait_idle(1)
 
 
@@ -143,7 +144,7 @@ def a_drain_lets_streams_end_and_refuses_new_ones():
             cluster.process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             try:
-                status, _ = cluster.get(cluster.http, "/ready")
+                status, _ = http_get(cluster.http, "/ready")
                 assert status == 503, status
             except OSError:
                 pass  # already closed: nothing was running any more
@@ -158,8 +159,8 @@ def probes_and_logs_say_what_they_should():
     with Cluster(up_flags=["--log-level", "debug"]) as cluster:
         for name in cluster.roles:
             for path in ("/live", "/ready", "/health"):
-                assert cluster.get(cluster.admin(name), path)[0] == 200, (name, path)
-        assert cluster.get(cluster.http, "/ready")[0] == 200
+                assert http_get(cluster.admin(name), path)[0] == 200, (name, path)
+        assert http_get(cluster.http, "/ready")[0] == 200
         cluster.generate(f"Repeat: {marker}", max_tokens=4)
         cluster.post("/v1/chat/completions", {"messages": [{"role": "user", "content": marker}],
                                               "model": "nope"})

@@ -13,7 +13,7 @@ import threading
 import time
 import urllib.parse
 
-from cluster import ROOT, Cluster, free_ports, run, skip, words
+from cluster import ROOT, Cluster, free_ports, http_get, run, skip, words
 
 
 def promtool_lint(cluster):
@@ -25,7 +25,7 @@ def promtool_lint(cluster):
 
 
 def query(cluster, address, expression):
-    status, text = cluster.get(address, "/api/v1/query?query=" + urllib.parse.quote(expression))
+    status, text = http_get(address, "/api/v1/query?query=" + urllib.parse.quote(expression))
     assert status == 200, text
     return json.loads(text)["data"]["result"]
 
