@@ -40,7 +40,9 @@ def c40_a_full_queue_answers_429_at_once():
         status, headers, _ = post(front(made), {"prompt": words(30, 5), "max_tokens": 2})
         assert status == 200, status
         idle(made, 1)
+        made.arm([(made.nodes["decode-0"], "decode.fourth_token", "")])  # the queue stays full
         hold = Streams([(front(made), words(60, 970 + i), 60, 60) for i in range(8)])
+        made.wait_held(10)
         codes = set()
         for i in range(10):
             status, headers, _ = post(front(made), {"prompt": words(300, 990 + i),
@@ -49,6 +51,7 @@ def c40_a_full_queue_answers_429_at_once():
             if status == 429:
                 assert int(headers["Retry-After"]) >= 1, headers
                 break
+        made.release()
         hold.join(60)
         assert 429 in codes, codes
 

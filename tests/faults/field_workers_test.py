@@ -218,7 +218,10 @@ def c66_a_peer_with_another_kv_type_is_refused_by_name_and_the_rest_serves():
                            "the pair is refused")
         assert "layout.element_type" in refused[0] or "numeric class" in refused[0], refused
         wait_for(lambda: decode.matching(r"link up.*peer=prefill-0"), 10, "the other pair is up")
-        time.sleep(1)
+        for name in ("decode-0", "prefill-0"):
+            wait_for(lambda: made.nodes["frontend-0"].matching(rf"worker={name} state=ready"), 10,
+                     f"the front end sees {name} ready")
+        time.sleep(1)  # it hears of the link with a status
         for i in range(6):
             out = ask(front(made), words(100, 240 + i), 4, 60)
             assert out.kind == "answer" and out.tokens == 4, out
