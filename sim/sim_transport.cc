@@ -283,7 +283,10 @@ void SimFabric::Prepare(SimProcess* from, kv::LinkId link) {
 
 // ── faults ────────────────────────────────────────────────────────────────────────────
 
-void SimFabric::Crash(Index index) {
+void SimFabric::Crash(Index index) { EndLife(index, false); }
+void SimFabric::Exit(Index index) { EndLife(index, true); }
+
+void SimFabric::EndLife(Index index, bool in_order) {
   SimProcess& process = life(index);
   ENSURE(process.alive);
   process.alive = false;
@@ -298,7 +301,8 @@ void SimFabric::Crash(Index index) {
     Wire& wire = *FindWire(link);
     const int end = wire.ends[kWriter] == &process ? kWriter : kOwner;
     wire.closed[end] = wire.data_gone[end] = true;
-    const absl::Time when = queue_.Now() + Delay(pairs_[wire.pair]);
+    absl::Time when = queue_.Now() + Delay(pairs_[wire.pair]);
+    if (in_order) when = std::max(when, wire.last[1 - end] + absl::Nanoseconds(1));
     if (!pairs_[wire.pair].cut(1 - end)) {
       TellLost(wire, 1 - end, when, absl::UnavailableError("connection reset"));
     }

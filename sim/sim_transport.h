@@ -118,7 +118,8 @@ class SimFabric {
   void SetBell(Index process, absl::AnyInvocable<void()> on_news);
 
   // ── faults ────────────────────────────────────────────────────────────────────────
-  void Crash(Index process);              // kill -9
+  void Crash(Index process);              // kill -9; what it said last may be lost
+  void Exit(Index process);               // by itself: all that it said arrives
   void Restart(Index process);            // REQUIRES: crashed; a new incarnation and a new pool
   void Pause(Index process);              // SIGSTOP
   void Resume(Index process);             // SIGCONT
@@ -188,6 +189,7 @@ class SimFabric {
   void ScheduleConnect(size_t pair, absl::Duration pause);
   void TryConnect(size_t pair);
   void Arrive(kv::LinkId link, int end, EventQueue::Action action);
+  void EndLife(Index process, bool in_order);
   void TellLost(Wire& wire, int end, absl::Time when, const absl::Status& why);
   void WriterClosed(Wire& wire);
 

@@ -125,17 +125,23 @@ bool WorkerProcess::Tick(Life& life) {
   if (must_exit || life.With([](auto& worker) { return worker.drained(); })) {
     world_.log.Add(setup_.name, must_exit ? "must exit" : "is drained and exits");
     if (!must_exit) world_.checkers.Leaves(life.id);
-    Crash();  // what its peers see is the same
+    End(must_exit);
   }
   return worked;
 }
 
-void WorkerProcess::Crash() {
+void WorkerProcess::Crash() { End(true); }
+
+void WorkerProcess::End(bool abrupt) {
   ENSURE(alive());
   world_.log.Add(setup_.name, "is gone");
   world_.net.WorkerDown(setup_.index);
   life_->Kill();
-  world_.fabric.Crash(setup_.process);
+  if (abrupt) {
+    world_.fabric.Crash(setup_.process);
+  } else {
+    world_.fabric.Exit(setup_.process);
+  }
   dead_.push_back(std::move(life_));
 }
 

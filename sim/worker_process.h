@@ -94,6 +94,7 @@ class WorkerProcess {
   struct Life;
 
   void Start();
+  void End(bool abrupt);
   bool Tick(Life& life);
   ClientNumber ClientOf(Life& life, const WorkerInput& input);
   void Deliver(Life& life, WorkerInput input);

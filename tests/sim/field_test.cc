@@ -503,6 +503,8 @@ TEST_CASE("C98 a prefill that drains leaves after its pushes have landed", "[fie
   CHECK(cluster.fabric().writes_out() == 0);
   cluster.Until([&] { return reply.done(); });
   CHECK(Right(cluster, reply));
+  CHECK(reply.over->path == Path::kDisaggregated);  // its Commit was not lost with it
+  CHECK(reply.over->attempts == 1);
   CheckEnd(cluster);
 }
 
