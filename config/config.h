@@ -35,7 +35,7 @@ struct Worker {
   uint64_t kv_memory_bytes = 512ull << 20;
 };
 
-enum class TransportChoice { kAuto, kShm, kTcp };
+enum class TransportChoice { kAuto, kShm, kTcp, kUcxTcp };
 
 struct Config {
   struct {

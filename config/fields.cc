@@ -106,20 +106,28 @@ Field MaybePlace(std::string path, std::optional<Address>* value) {
   });
 }
 
+constexpr std::pair<absl::string_view, TransportChoice> kTransports[] = {
+    {"auto", TransportChoice::kAuto},
+    {"shm", TransportChoice::kShm},
+    {"tcp", TransportChoice::kTcp},
+    {"ucx_tcp", TransportChoice::kUcxTcp},
+};
+
 Field Transport(std::string path, TransportChoice* value) {
   return Make(
       std::move(path), value,
       [](const std::string& text) -> absl::StatusOr<TransportChoice> {
-        if (text == "auto") return TransportChoice::kAuto;
-        if (text == "shm") return TransportChoice::kShm;
-        if (text == "tcp") return TransportChoice::kTcp;
+        for (const auto& [name, choice] : kTransports) {
+          if (text == name) return choice;
+        }
         return absl::InvalidArgumentError(
-            absl::StrCat("'", text, "' is not one of auto, shm, tcp"));
+            absl::StrCat("'", text, "' is not one of auto, shm, tcp, ucx_tcp"));
       },
       [](TransportChoice choice) {
-        return std::string(choice == TransportChoice::kAuto  ? "auto"
-                           : choice == TransportChoice::kShm ? "shm"
-                                                             : "tcp");
+        for (const auto& [name, listed] : kTransports) {
+          if (choice == listed) return std::string(name);
+        }
+        return std::string();
       });
 }
 

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -109,6 +110,24 @@ absl::StatusOr<SocketAddress> LocalAddress(int fd) {
     return SystemError("asking a socket for its address");
   }
   return address;
+}
+
+absl::StatusOr<SocketAddress> PeerAddress(int fd) {
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
+    return SystemError("asking a socket for its peer");
+  }
+  return address;
+}
+
+absl::Status ReadUpTo(int fd, size_t size_max, std::vector<uint8_t>& bytes) {
+  const size_t before = bytes.size();
+  bytes.resize(size_max);
+  const ssize_t got = ::recv(fd, bytes.data() + before, size_max - before, 0);
+  bytes.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  if (got == 0) return absl::UnavailableError("the peer closed the connection");
+  return got > 0 || WouldBlock() ? absl::OkStatus() : SystemError("reading from the peer");
 }
 
 absl::StatusOr<Fd> Accept(int listener) {

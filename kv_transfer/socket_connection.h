@@ -35,6 +35,10 @@ class SocketConnection {
   // Appends whole frames.  UNAVAILABLE: the peer closed or broke the connection;
   // INVALID_ARGUMENT: what it sent are no frames.
   absl::Status Receive(std::vector<std::vector<uint8_t>>& frames);
+  // As if the bytes had just been received.
+  absl::Status Feed(absl::Span<const uint8_t> bytes, std::vector<std::vector<uint8_t>>& frames) {
+    return cutter_.Feed(bytes, frames);
+  }
 
  private:
   Fd fd_;
@@ -50,6 +54,9 @@ absl::Status ConnectResult(int fd);
 // Port 0: any.  The address in use is an UNAVAILABLE that says so.
 absl::StatusOr<Fd> Listen(const SocketAddress& address);
 absl::StatusOr<SocketAddress> LocalAddress(int fd);
+absl::StatusOr<SocketAddress> PeerAddress(int fd);
+// Appends what takes no waiting until `bytes` has `size_max`.  UNAVAILABLE: closed or broken.
+absl::Status ReadUpTo(int fd, size_t size_max, std::vector<uint8_t>& bytes);
 // None: nobody is waiting.
 absl::StatusOr<Fd> Accept(int listener);
 

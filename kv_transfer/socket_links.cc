@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/ensure.h"
 #include "base/status_macros.h"
+#include "kv_transfer/flow_wire.h"
 
 namespace baton::kv {
 namespace {
@@ -20,6 +21,7 @@ constexpr int kLastReadsMax = 16;  // of a connection that broke
 constexpr uint64_t kListener = uint64_t{1} << 56;
 constexpr uint64_t kConnection = uint64_t{2} << 56;
 constexpr uint64_t kDial = uint64_t{3} << 56;
+constexpr uint64_t kUnnamed = uint64_t{8} << 56;
 constexpr uint64_t kIndexMask = (uint64_t{1} << 56) - 1;
 
 constexpr absl::Duration kPauseMin = absl::Milliseconds(50);
@@ -56,6 +58,7 @@ SocketLinks::~SocketLinks() {
   for (const auto& [link, connection] : connections_) {
     if (!connection.lost) poller_.Remove(connection.socket.fd());
   }
+  for (const auto& [index, unnamed] : unnamed_) poller_.Remove(unnamed.fd.get());
   for (const Dial& dial : dials_to_) {
     if (dial.fd.open()) poller_.Remove(dial.fd.get());
   }
@@ -71,6 +74,8 @@ bool SocketLinks::Handle(const ReadyFd& ready, absl::Time now) {
     AcceptAll(now);
   } else if (kind == kDial) {
     Connected(index, now);
+  } else if (kind == kUnnamed) {
+    ReadFirst(index);
   } else if (kind == kConnection) {
     const LinkId link(index);
     const auto found = connections_.find(link);
@@ -99,12 +104,47 @@ void SocketLinks::AcceptAll(absl::Time now) {
     absl::StatusOr<Fd> fd = kv::Accept(listener_.get());
     if (absl::IsNotFound(fd.status())) return;
     if (!fd.ok()) return PauseListener(now);  // out of descriptors, most likely
-    if (connections_.size() >= options_.links_max) {
+    if (connections_.size() + unnamed_.size() >= options_.links_max) {
       ++refused_;
       continue;
     }
-    Open(*std::move(fd), nullptr);
+    const uint64_t index = ++last_unnamed_;
+    poller_.Add(fd->get(), kUnnamed | index, true, false);
+    unnamed_.emplace(index, Unnamed{*std::move(fd), {}, now + options_.connect_max});
   }
+}
+
+void SocketLinks::ReadFirst(uint64_t index) {
+  const auto found = unnamed_.find(index);
+  if (found == unnamed_.end()) return;
+  Unnamed& unnamed = found->second;
+  // Not a byte more than says what it is: the rest is read by whom it is for.
+  const absl::Status read = ReadUpTo(unnamed.fd.get(), kFlowPreambleBytes, unnamed.first);
+  const std::optional<bool> flow = BeginsFlow(unnamed.first);
+  const bool whole = unnamed.first.size() == kFlowPreambleBytes;
+  const bool known = flow.has_value() && (!*flow || whole);
+  if (read.ok() && !known) return;
+  poller_.Remove(unnamed.fd.get());
+  Unnamed named = std::move(unnamed);
+  unnamed_.erase(found);
+  if (!known) return;
+  if (!*flow) {
+    const LinkId link = Open(std::move(named.fd), nullptr);
+    std::vector<std::vector<uint8_t>> frames;
+    const absl::Status fed = connections_.find(link)->second.socket.Feed(named.first, frames);
+    AddFrames(link, std::move(frames));
+    if (!fed.ok()) Lose(link, fed);
+    return;
+  }
+  const absl::StatusOr<uint64_t> token = DecodeFlowPreamble(named.first);
+  if (!token.ok()) {
+    ++refused_;
+    return;
+  }
+  SocketEvent event{.kind = SocketEvent::Kind::kFlow};
+  event.flow = std::move(named.fd);
+  event.token = *token;
+  events_.push_back(std::move(event));
 }
 
 void SocketLinks::PauseListener(absl::Time now) {
@@ -113,7 +153,7 @@ void SocketLinks::PauseListener(absl::Time now) {
   ++refused_;
 }
 
-void SocketLinks::Open(Fd fd, Dial* dial) {
+LinkId SocketLinks::Open(Fd fd, Dial* dial) {
   const LinkId link(++last_link_);
   const int raw = fd.get();
   connections_.emplace(link, Connection(std::move(fd)));
@@ -122,16 +162,27 @@ void SocketLinks::Open(Fd fd, Dial* dial) {
     dial->link = link;
     dial->state = Dial::State::kLinked;
   }
-  events_.push_back({SocketEvent::Kind::kOpened, link, {}, {}});
+  SocketEvent opened{.kind = SocketEvent::Kind::kOpened};
+  opened.link = link;
+  events_.push_back(std::move(opened));
+  return link;
+}
+
+void SocketLinks::AddFrames(LinkId link, std::vector<std::vector<uint8_t>> frames) {
+  for (auto& frame : frames) {
+    SocketEvent event{.kind = SocketEvent::Kind::kFrame};
+    event.link = link;
+    event.frame = std::move(frame);
+    events_.push_back(std::move(event));
+  }
 }
 
 std::pair<bool, absl::Status> SocketLinks::Receive(LinkId link, Connection& connection) {
   std::vector<std::vector<uint8_t>> frames;
   const absl::Status status = connection.socket.Receive(frames);
-  for (auto& frame : frames) {
-    events_.push_back({SocketEvent::Kind::kFrame, link, std::move(frame), {}});
-  }
-  return {!frames.empty(), status};
+  const bool any = !frames.empty();
+  AddFrames(link, std::move(frames));
+  return {any, status};
 }
 
 // Sending noticed that the connection broke.  What the peer had said before counts all the same:
@@ -150,7 +201,10 @@ void SocketLinks::Lose(LinkId link, const absl::Status& why) {
   if (connection.lost) return;
   connection.lost = true;
   poller_.Remove(connection.socket.fd());
-  events_.push_back({SocketEvent::Kind::kLost, link, {}, why});
+  SocketEvent event{.kind = SocketEvent::Kind::kLost};
+  event.link = link;
+  event.why = why;
+  events_.push_back(std::move(event));
 }
 
 void SocketLinks::UpdateInterest(LinkId link, Connection& connection) {
@@ -177,8 +231,17 @@ void SocketLinks::Close(LinkId link) {
   }
   connections_.erase(found);
   events_.erase(std::remove_if(events_.begin(), events_.end(),
-                               [&](const SocketEvent& event) { return event.link == link; }),
+                               [&](const SocketEvent& event) {
+                                 return event.kind != SocketEvent::Kind::kFlow &&
+                                        event.link == link;
+                               }),
                 events_.end());
+}
+
+absl::StatusOr<SocketAddress> SocketLinks::PeerAddress(LinkId link) const {
+  const auto found = connections_.find(link);
+  if (found == connections_.end()) return absl::UnavailableError("the link is gone");
+  return kv::PeerAddress(found->second.socket.fd());
 }
 
 void SocketLinks::Release(LinkId link, bool good, absl::Time now) {
@@ -245,10 +308,17 @@ void SocketLinks::Tick(absl::Time now) {
     poller_.Add(listener_.get(), kListener, true, false);
   }
   for (size_t i = 0; i < dials_to_.size(); ++i) Advance(i, now);
+  // Those accepted first are given up first.
+  while (!unnamed_.empty() && now >= unnamed_.begin()->second.until) {
+    poller_.Remove(unnamed_.begin()->second.fd.get());
+    unnamed_.erase(unnamed_.begin());
+    ++refused_;
+  }
 }
 
 absl::Time SocketLinks::NextDeadline(absl::Time now) const {
   absl::Time next = listen_again_;
+  if (!unnamed_.empty()) next = std::min(next, unnamed_.begin()->second.until);
   for (const Dial& dial : dials_to_) {
     if (dial.state == Dial::State::kLookup) next = std::min(next, now + kLookupPoll);
     if (dial.state == Dial::State::kWaiting || dial.state == Dial::State::kConnecting) {

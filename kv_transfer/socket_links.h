@@ -5,10 +5,12 @@
 //
 // Knows nothing of what frames mean.  Each peer that is dialled has at most one connection;
 // after a loss the next attempt waits for Release (the old data path is gone too) and a
-// growing pause with jitter.
+// growing pause with jitter.  Who dials us says first what the connection is: its first bytes
+// are a frame's, and make it a link, or a flow's, and it is handed on.
 //
 // Thread:     the reactor's.  Ownership: the poller outlives it.
-// Bounds:     links_max connections; per connection what socket_connection.h says.
+// Bounds:     links_max connections, those that said nothing yet (connect_max at most) included;
+//             per connection what socket_connection.h says.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +32,12 @@
 namespace baton::kv {
 
 struct SocketEvent {
-  enum class Kind : uint8_t { kOpened, kFrame, kLost } kind = Kind::kOpened;
+  enum class Kind : uint8_t { kOpened, kFrame, kLost, kFlow } kind = Kind::kOpened;
   LinkId link;
   std::vector<uint8_t> frame;
   absl::Status why;
+  Fd flow;             // kFlow: no link, a connection that began as one (flow_wire.h)
+  uint64_t token = 0;  // and the token that it named
 };
 
 // Pause before attempt `failures` + 1: 50 ms doubling to 1 s, a quarter of it by chance.
@@ -62,6 +66,8 @@ class SocketLinks {
 
   // A connection that cannot take it is lost: kLost follows, unless Close comes first.
   void Send(LinkId link, std::vector<uint8_t> frame);
+  // Of the other end.
+  absl::StatusOr<SocketAddress> PeerAddress(LinkId link) const;
   // No event of the link follows.
   void Close(LinkId link);
   // After Close: the peer, if we dial it, may be dialled again.  `good`: the link had been up.
@@ -94,9 +100,18 @@ class SocketLinks {
     uint32_t failures = 0;
   };
 
+  // Accepted, and not yet known for what it is.
+  struct Unnamed {
+    Fd fd;
+    std::vector<uint8_t> first;  // what it said so far
+    absl::Time until;
+  };
+
   void AcceptAll(absl::Time now);
+  void ReadFirst(uint64_t index);
   void PauseListener(absl::Time now);
-  void Open(Fd fd, Dial* dial);
+  LinkId Open(Fd fd, Dial* dial);
+  void AddFrames(LinkId link, std::vector<std::vector<uint8_t>> frames);
   // Whether frames came; what ended the reading, if anything did.
   std::pair<bool, absl::Status> Receive(LinkId link, Connection& connection);
   void Lose(LinkId link, const absl::Status& why);
@@ -114,6 +129,8 @@ class SocketLinks {
   absl::Time listen_again_ = absl::InfiniteFuture();
   std::vector<Dial> dials_to_;
   absl::btree_map<LinkId, Connection> connections_;
+  absl::btree_map<uint64_t, Unnamed> unnamed_;
+  uint64_t last_unnamed_ = 0;
   std::vector<SocketEvent> events_;
   uint64_t last_link_ = 0;
   uint64_t dials_ = 0;

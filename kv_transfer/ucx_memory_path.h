@@ -28,6 +28,7 @@ class UcxMemoryPath final : public UcxPath {
   void Begin(uint64_t token, absl::Time now) override;
   void OnMessage(const PathMessage& message, absl::Time now) override;
   bool Step(absl::Time now) override;
+  bool Handle(const ReadyFd&) override { return false; }
   const std::optional<absl::StatusOr<PathMeasure>>& result() const override { return result_; }
   void Post(DataWrite write) override;
   bool busy() const override;

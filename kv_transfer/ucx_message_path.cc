@@ -6,19 +6,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
+#include "absl/strings/str_cat.h"
 #include "base/ensure.h"
 #include "base/status_macros.h"
 
 namespace baton::kv {
 namespace {
 
-constexpr uint64_t kPatternBytes = 64u << 10;
-constexpr uint64_t kPatternSeed = 0x6261746f6e;
-constexpr uint64_t kLatencyRounds = 16;
-constexpr uint64_t kWindow = 8;
-constexpr absl::Duration kStreamMax = absl::Milliseconds(20);
-constexpr uint64_t kStreamBytesMax = 64u << 20;
 constexpr uint64_t kHeldBytesMax = 4u << 20;  // more than TCP's buffers hold gains nothing
 
 }  // namespace
@@ -32,23 +26,18 @@ absl::StatusOr<std::unique_ptr<UcxMessagePath>> UcxMessagePath::Open(
 }
 
 void UcxMessagePath::Fail(const absl::Status& why) {
-  phase_ = Phase::kDone;
+  probe_.Fail(why);
   if (!result_.has_value() || result_->ok()) result_ = why;
 }
 
 void UcxMessagePath::Begin(uint64_t token, absl::Time) {
   token_ = token;
-  scratch_.resize(kPayloadBytesMax);
-  FillPattern(kPatternSeed, absl::MakeSpan(scratch_));
-  phase_ = Phase::kPattern;
-  SendProbe(kPatternBytes, kPatternSeed);
+  probe_.Start(token);
 }
 
-void UcxMessagePath::SendProbe(uint64_t bytes, uint64_t seed) {
-  MessageHeader header{.kind = MessageHeader::Kind::kProbe, .token = token_};
-  header.write = ++probes_sent_;
-  header.total = seed;
-  const ucp_dt_iov_t piece = {scratch_.data(), bytes};
+void UcxMessagePath::SendProbe(const MessageHeader& header, absl::Span<const uint8_t> payload) {
+  // UCX's type for sources is not const; it only reads them.
+  const ucp_dt_iov_t piece = {const_cast<uint8_t*>(payload.data()), payload.size()};
   ++held_;
   endpoint_.Send(kMessageId, Encode(header), {&piece, 1}, [this](const absl::Status& status) {
     --held_;
@@ -58,67 +47,27 @@ void UcxMessagePath::SendProbe(uint64_t bytes, uint64_t seed) {
 
 void UcxMessagePath::OnMessage(const PathMessage& message, absl::Time now) {
   if (closing_) return;
-  if (message.step == PathStep::kChecked && phase_ == Phase::kPattern) {
-    if (!message.ok) return Fail(absl::UnavailableError(message.text));
-    probes_echoed_ = probes_sent_;
-    phase_first_ = probes_sent_;
-    phase_ = Phase::kLatency;
-    round_start_ = now;
-    SendProbe(8, 0);
-  } else if (message.step == PathStep::kEcho) {
-    OnEcho(message.number, now);
-  }
+  probe_.OnMessage(message, now);
+  TakeMeasure();
 }
 
-void UcxMessagePath::OnEcho(uint64_t number, absl::Time now) {
-  if (number != probes_echoed_ + 1 || number > probes_sent_) return;
-  probes_echoed_ = number;
-  if (phase_ == Phase::kLatency) {
-    const absl::Duration took = (RealClock().Now() - round_start_) / 2;
-    const bool first = number == phase_first_ + 1;
-    measure_.info.latency = first ? took : std::min(measure_.info.latency, took);
-    if (number - phase_first_ < kLatencyRounds) {
-      round_start_ = RealClock().Now();
-      SendProbe(8, 0);
-      return;
-    }
-    phase_ = Phase::kStream;
-    phase_first_ = probes_sent_;
-    meter_.Start(now);
-  } else if (phase_ == Phase::kStream) {
-    FinishStream(RealClock().Now());
-  }
-}
-
-void UcxMessagePath::FinishStream(absl::Time now) {
-  const uint64_t bytes = (probes_echoed_ - phase_first_) * kPayloadBytesMax;
-  meter_.Note(bytes, now);
-  if (meter_.elapsed(now) < kStreamMax && bytes < kStreamBytesMax) return;
-  measure_.info.bandwidth_bytes_per_second = meter_.best(bytes, now);
-  measure_.info.data_path = 'B';
-  measure_.per_operation = measure_.info.latency;
+void UcxMessagePath::TakeMeasure() {
+  if (result_.has_value() || !probe_.result().has_value()) return;
+  result_ = *probe_.result();
+  if (!result_->ok()) return;
+  LinkInfo& info = (*result_)->info;
+  info.data_path = 'B';
   for (const UcxLane& lane : endpoint_.Lanes()) {
-    if (!lane.wireup_only && measure_.info.transport.empty()) {
-      measure_.info.transport = lane.transport;
+    if (!lane.wireup_only && info.transport.empty()) {
+      info.transport = absl::StrCat("ucx_", lane.transport);
     }
   }
-  phase_ = Phase::kDone;
-  if (!result_.has_value()) result_ = measure_;
 }
 
-bool UcxMessagePath::StepStream(absl::Time) {
-  bool sent = false;
-  while (phase_ == Phase::kStream && probes_sent_ - probes_echoed_ < kWindow) {
-    SendProbe(kPayloadBytesMax, 0);
-    sent = true;
-  }
-  return sent;
-}
-
-bool UcxMessagePath::Step(absl::Time now) {
+bool UcxMessagePath::Step(absl::Time) {
   if (closing_) return false;
   if (!endpoint_.failure().ok()) Fail(endpoint_.failure());
-  if (phase_ == Phase::kStream) return StepStream(now);
+  if (probe_.under_way()) return probe_.Step();
   return StepWrites();
 }
 
@@ -187,8 +136,7 @@ void UcxMessagePath::OnSent(uint64_t write, uint64_t bytes, const absl::Status& 
 }
 
 bool UcxMessagePath::busy() const {
-  return held_ > 0 || !unsent_.empty() || (closing_ && !closed_) ||
-         (phase_ != Phase::kOpen && phase_ != Phase::kDone);
+  return held_ > 0 || !unsent_.empty() || (closing_ && !closed_) || probe_.under_way();
 }
 
 void UcxMessagePath::Close() {

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "absl/container/btree_map.h"
+#include "kv_transfer/message_probe.h"
 #include "kv_transfer/ucx_endpoint.h"
 #include "kv_transfer/ucx_path.h"
 
@@ -32,6 +33,7 @@ class UcxMessagePath final : public UcxPath {
   void Begin(uint64_t token, absl::Time now) override;
   void OnMessage(const PathMessage& message, absl::Time now) override;
   bool Step(absl::Time now) override;
+  bool Handle(const ReadyFd&) override { return false; }
   const std::optional<absl::StatusOr<PathMeasure>>& result() const override { return result_; }
   void Post(DataWrite write) override;
   bool busy() const override;
@@ -43,7 +45,6 @@ class UcxMessagePath final : public UcxPath {
       : pool_(pool), link_(link), host_(host) {}
 
  private:
-  enum class Phase : uint8_t { kOpen, kPattern, kLatency, kStream, kDone };
   struct Active {
     DataWrite write;
     size_t copy = 0;        // next
@@ -54,10 +55,8 @@ class UcxMessagePath final : public UcxPath {
   };
 
   void Fail(const absl::Status& why);
-  void SendProbe(uint64_t bytes, uint64_t seed);
-  void OnEcho(uint64_t number, absl::Time now);
-  void FinishStream(absl::Time now);
-  bool StepStream(absl::Time now);
+  void SendProbe(const MessageHeader& header, absl::Span<const uint8_t> payload);
+  void TakeMeasure();
   bool StepWrites();
   void SendNext(Active& active);
   void OnSent(uint64_t write, uint64_t bytes, const absl::Status& status);
@@ -68,12 +67,8 @@ class UcxMessagePath final : public UcxPath {
   UcxEndpoint endpoint_;
   uint64_t token_ = 0;
 
-  Phase phase_ = Phase::kOpen;
-  std::vector<uint8_t> scratch_;
-  uint64_t probes_sent_ = 0, probes_echoed_ = 0, phase_first_ = 0;
-  absl::Time round_start_;
-  RateMeter meter_;
-  PathMeasure measure_;
+  MessageProbe probe_{kPayloadBytesMax,
+                      [this](const auto& header, auto payload) { SendProbe(header, payload); }};
   std::optional<absl::StatusOr<PathMeasure>> result_;
 
   absl::btree_map<uint64_t, Active> active_;  // by write

@@ -18,11 +18,59 @@ namespace baton::kv {
 namespace {
 
 constexpr uint64_t kWatchKey = uint64_t{4} << 56;
+constexpr uint64_t kFlowKey = uint64_t{6} << 56;
+constexpr uint64_t kProbeBytesMax = 1u << 20;
+constexpr uint64_t kTurnBytes = 1u << 20;  // of one flow
 
 }  // namespace
 
+// Where the messages of one flow go.
+class UcxOwnerPaths::FlowTarget final : public FlowReceiver::Target {
+ public:
+  FlowTarget(UcxOwnerPaths& paths, LinkId link) : paths_(paths), link_(link) {}
+
+  absl::StatusOr<std::vector<absl::Span<uint8_t>>> Begin(const MessageHeader& header,
+                                                         uint64_t payload_bytes) override {
+    std::vector<absl::Span<uint8_t>> pieces;
+    if (header.kind == MessageHeader::Kind::kProbe) {
+      if (payload_bytes > kProbeBytesMax) return absl::InvalidArgumentError("a probe is too large");
+      pieces.push_back(absl::MakeSpan(paths_.scratch_).subspan(0, payload_bytes));
+      return pieces;
+    }
+    if (header.offset != 0 || header.total != payload_bytes) {
+      return absl::InvalidArgumentError("a write is not one message");
+    }
+    const std::optional<OwnerCore::Landing> landing = paths_.Permit(link_, header);
+    if (!landing.has_value()) return pieces;
+    uint8_t* const pool = paths_.region_.pool();
+    for (const uint64_t offset : landing->offsets) {
+      ENSURE(offset + landing->block_bytes <= paths_.region_.pool_bytes());
+      uint8_t* const block = pool + offset;
+      if (!pieces.empty() && pieces.back().end() == block) {
+        pieces.back() = {pieces.back().data(), pieces.back().size() + landing->block_bytes};
+      } else {
+        pieces.emplace_back(block, landing->block_bytes);
+      }
+    }
+    return pieces;
+  }
+
+  void End(const MessageHeader& header, uint64_t payload_bytes) override {
+    if (header.kind == MessageHeader::Kind::kProbe) {
+      const absl::Span<const uint8_t> probe = paths_.scratch_;
+      return paths_.AnswerProbe(link_, header, probe.subspan(0, payload_bytes));
+    }
+    paths_.Landed(link_, paths_.paths_.at(link_), header.write, payload_bytes);
+  }
+
+ private:
+  UcxOwnerPaths& paths_;
+  const LinkId link_;
+};
+
 UcxOwnerPaths::~UcxOwnerPaths() {
   for (const auto& [key, watched] : watched_) poller_.Remove(watched.fd.get());
+  for (const auto& [key, flow] : flows_) poller_.Remove(flow.receiver.fd());
 }
 
 void UcxOwnerPaths::Prepare(LinkId link, const Hello& peer) { paths_[link].peer = peer; }
@@ -50,17 +98,24 @@ void UcxOwnerPaths::Propose(LinkId link, Path& path, const PathMessage& message)
     return host_.PathBroken(link, absl::InvalidArgumentError("a proposal on a path that is up"));
   }
   EndProbe(link);  // of an earlier proposal that did not come up
-  absl::Status status;
-  if (message.path == 'A') {
-    status = AgreeToMemory(path.peer);
-    if (status.ok()) {
-      wait_probe_.push_back(link);
-      return NextProbe();
-    }
-  } else if (message.path != 'B' || !policy_.allow_messages) {
-    status = absl::FailedPreconditionError("kv_transfer.transport excludes this data path");
+  const absl::Status status = Agree(path, message.path);
+  if (status.ok() && message.path == 'A') {
+    wait_probe_.push_back(link);
+    return NextProbe();
   }
   Answer(link, path, message.path, status);
+}
+
+absl::Status UcxOwnerPaths::Agree(const Path& path, char which) {
+  if (which == 'A') return AgreeToMemory(path.peer);
+  const bool allowed = which == 'S'   ? policy_.allow_sockets
+                       : which == 'B' ? policy_.allow_messages
+                                      : false;
+  if (!allowed) {
+    return absl::FailedPreconditionError("kv_transfer.transport excludes this data path");
+  }
+  if (which == 'S') scratch_.resize(kProbeBytesMax);
+  return absl::OkStatus();
 }
 
 // Without a way to see the writer's end there is no fence on memory it may write (K2).
@@ -133,7 +188,7 @@ void UcxOwnerPaths::Measured(LinkId link, Path& path, const PathMessage& message
   if (path.agreed != message.path) return;
   LinkInfo info;
   info.transport = message.text;
-  info.data_path = message.path;
+  info.data_path = message.path == 'A' ? 'A' : 'B';
   info.bandwidth_bytes_per_second = message.bandwidth;
   info.latency = absl::Nanoseconds(static_cast<int64_t>(message.latency_ns));
   const absl::Status allowed = CheckPolicy(policy_, path.peer.self, info);
@@ -144,6 +199,14 @@ void UcxOwnerPaths::Measured(LinkId link, Path& path, const PathMessage& message
 
 bool UcxOwnerPaths::Close(LinkId link) {
   EndProbe(link);
+  for (auto it = flows_.begin(); it != flows_.end();) {
+    if (it->second.link != link) {
+      ++it;
+      continue;
+    }
+    poller_.Remove(it->second.receiver.fd());
+    it = flows_.erase(it);
+  }
   const auto found = paths_.find(link);
   if (found == paths_.end()) return true;  // never prepared
   const bool fenced = found->second.agreed != 'A';
@@ -164,38 +227,56 @@ void UcxOwnerPaths::OnData(absl::Span<const uint8_t> header, absl::Span<const ui
     ++messages_refused_;
     return;
   }
-  if (decoded->kind == MessageHeader::Kind::kProbe) return Probe(found->first, *decoded, payload);
-  Land(found->first, found->second, *decoded, payload);
+  if (decoded->kind == MessageHeader::Kind::kData) {
+    return Land(found->first, found->second, *decoded, payload);
+  }
+  // A probe costs what a landing costs.
+  if (scratch_.size() < payload.size()) scratch_.resize(payload.size());
+  std::copy(payload.begin(), payload.end(), scratch_.begin());
+  AnswerProbe(found->first, *decoded, payload);
 }
 
-void UcxOwnerPaths::Probe(LinkId link, const MessageHeader& header,
-                          absl::Span<const uint8_t> payload) {
+void UcxOwnerPaths::AnswerProbe(LinkId link, const MessageHeader& header,
+                                absl::Span<const uint8_t> payload) {
   PathMessage answer{.step = PathStep::kEcho, .path = 'B'};
   answer.number = header.write;
   if (header.total != 0) {
     answer.step = PathStep::kChecked;
     answer.ok = HasPattern(header.total, payload);
     if (!answer.ok) answer.text = "the pattern sent over TCP arrived damaged";
-  } else {
-    // A probe costs what a landing costs.
-    if (scratch_.size() < payload.size()) scratch_.resize(payload.size());
-    std::copy(payload.begin(), payload.end(), scratch_.begin());
   }
   host_.SendPath(link, answer);
+}
+
+std::optional<OwnerCore::Landing> UcxOwnerPaths::Permit(LinkId link, const MessageHeader& header) {
+  const auto data = DecodeDataHeader(header.data_header);
+  if (!data.ok() || data->write != header.write) {
+    ++messages_refused_;
+    return std::nullopt;
+  }
+  host_.TakeGrants();
+  auto landing = core_->CheckArrival(link, *data, header.total);
+  if (!landing.ok()) return std::nullopt;  // counted and answered by the core
+  ENSURE(landing->block_bytes * landing->offsets.size() == header.total);
+  return *std::move(landing);
+}
+
+void UcxOwnerPaths::Landed(LinkId link, Path& path, uint64_t write, uint64_t bytes) {
+  path.bytes_landed += bytes;
+  bytes_landed_ += bytes;
+  core_->Landed(link, write);
 }
 
 void UcxOwnerPaths::Land(LinkId link, Path& path, const MessageHeader& header,
                          absl::Span<const uint8_t> payload) {
   auto state = path.landings.find(header.write);
   if (header.offset == 0) {
-    const auto data = DecodeDataHeader(header.data_header);
-    if (!data.ok() || data->write != header.write || state != path.landings.end()) {
+    if (state != path.landings.end()) {
       ++messages_refused_;
       return;
     }
-    auto landing = core_->CheckArrival(link, *data, header.total);
-    if (!landing.ok()) return;  // counted and answered by the core
-    ENSURE(landing->block_bytes * landing->offsets.size() == header.total);
+    auto landing = Permit(link, header);
+    if (!landing.has_value()) return;
     state = path.landings.emplace(header.write, LandingState{*std::move(landing)}).first;
     state->second.total = header.total;
   } else if (state == path.landings.end()) {
@@ -218,24 +299,54 @@ void UcxOwnerPaths::Land(LinkId link, Path& path, const MessageHeader& header,
     payload.remove_prefix(bytes);
   }
   if (landing.received < landing.total) return;
-  path.bytes_landed += landing.total;
-  bytes_landed_ += landing.total;
-  ++path.writes_landed;
+  const uint64_t total = landing.total;
   path.landings.erase(state);
-  core_->Landed(link, header.write);
+  Landed(link, path, header.write, total);
+}
+
+void UcxOwnerPaths::AddFlow(Fd fd, uint64_t token) {
+  const auto named = tokens_.find(token);
+  const auto path = named == tokens_.end() ? paths_.end() : paths_.find(named->second);
+  const auto of_link = [&](const auto& entry) { return entry.second.link == named->second; };
+  if (path == paths_.end() || path->second.agreed != 'S' ||
+      std::count_if(flows_.begin(), flows_.end(), of_link) >= kFlowsMax) {
+    ++messages_refused_;
+    return;
+  }
+  const uint64_t key = kFlowKey | ++last_flow_;
+  poller_.Add(fd.get(), key, true, false);
+  flows_.emplace(key, Flow{path->first, FlowReceiver(std::move(fd))});
+}
+
+// Between two messages it is the control link that says what has become of the peer.
+void UcxOwnerPaths::EndFlow(uint64_t key, const absl::Status& why) {
+  const auto found = flows_.find(key);
+  poller_.Remove(found->second.receiver.fd());
+  if (found->second.receiver.in_message() || absl::IsInvalidArgument(why)) {
+    broken_.emplace_back(found->second.link, why);
+  }
+  flows_.erase(found);
 }
 
 bool UcxOwnerPaths::Handle(const ReadyFd& ready) {
-  const auto found = watched_.find(ready.key);
-  if (found == watched_.end()) return false;
-  poller_.Remove(found->second.fd.get());
-  exits_.push_back(found->second.process);
-  watched_.erase(found);
+  const auto flow = flows_.find(ready.key);
+  if (flow != flows_.end()) {
+    FlowTarget target(*this, flow->second.link);
+    const absl::Status read = flow->second.receiver.Receive(kTurnBytes, target);
+    if (!read.ok()) EndFlow(ready.key, read);
+    return true;
+  }
+  const auto watched = watched_.find(ready.key);
+  if (watched == watched_.end()) return false;
+  poller_.Remove(watched->second.fd.get());
+  exits_.push_back(watched->second.process);
+  watched_.erase(watched);
   return true;
 }
 
-void UcxOwnerPaths::TellExits() {
+void UcxOwnerPaths::TellEnds() {
   for (const ProcessId& process : std::exchange(exits_, {})) core_->ProcessExited(process);
+  for (const auto& [link, why] : std::exchange(broken_, {})) core_->LinkLost(link, why);
 }
 
 uint64_t UcxOwnerPaths::bytes_landed(LinkId link) const {

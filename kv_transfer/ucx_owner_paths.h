@@ -4,13 +4,14 @@
 // The owner's side of all data paths: agrees to them, checks what was written, and lands
 // path-B messages in the pool, each only after the core permitted it.
 //
-// A landing is one copy inside the call that brought the message, so no landing ever goes on
-// while anything else happens here (rule 12); a write in several messages is permitted once,
-// with its first.
+// What UCX brings is copied inside the call that brought it; a flow is read into the pool as it
+// comes, over many turns.  Either way the core knows of the landing until it is whole, or until
+// Close has ended it (rule 12).
 //
 // Thread:     the reactor's.  Ownership: region, poller, host and core outlive it.
-// Bounds:     one state per link; landings per link are the core's bound; one descriptor per
-//             peer process that is or was linked and still lives, at most kWatchedMax.
+// Bounds:     one state per link, kFlowsMax flows each; landings per link are the core's bound;
+//             one descriptor per peer process that is or was linked and still lives, at most
+//             kWatchedMax.
 #pragma once
 
 #include <deque>
@@ -18,6 +19,7 @@
 
 #include "absl/container/btree_map.h"
 #include "kv_transfer/owner_core.h"
+#include "kv_transfer/socket_flow.h"
 #include "kv_transfer/socket_poller.h"
 #include "kv_transfer/ucx_path.h"
 #include "kv_transfer/ucx_region.h"
@@ -27,6 +29,7 @@ namespace baton::kv {
 class UcxOwnerPaths {
  public:
   static constexpr size_t kWatchedMax = 1024;
+  static constexpr int kFlowsMax = 8;
 
   UcxOwnerPaths(const PathPolicy& policy, const ProcessId& self, UcxRegion& region,
                 SocketPoller& poller, PathHost& host)
@@ -40,13 +43,15 @@ class UcxOwnerPaths {
   bool Close(LinkId link);
   // A UCX message: foreign bytes.
   void OnData(absl::Span<const uint8_t> header, absl::Span<const uint8_t> payload);
-  // True if the key is one of ours: a process that we watched has exited.
+  // A connection that began as a flow; closed unless the token is that of a link over sockets.
+  void AddFlow(Fd fd, uint64_t token);
+  // True if the key is one of ours: a flow has bytes, or a process that we watched has exited.
   bool Handle(const ReadyFd& ready);
-  // Exits that the core was not told of.
-  bool has_exits() const { return !exits_.empty(); }
+  // Exits, and flows that broke in the middle of a write, that the core was not told of.
+  bool has_ends() const { return !exits_.empty() || !broken_.empty(); }
   // Tells them.  Only when all that the processes sent was read: a writer's last words are its
-  // Commits, and its exit must not overtake them.
-  void TellExits();
+  // Commits, and its end must not overtake them.
+  void TellEnds();
 
   uint64_t messages_refused() const { return messages_refused_; }
   uint64_t bytes_landed() const { return bytes_landed_; }
@@ -65,13 +70,19 @@ class UcxOwnerPaths {
     uint64_t token = 0;
     absl::btree_map<uint64_t, LandingState> landings;  // by write
     uint64_t bytes_landed = 0;
-    uint64_t writes_landed = 0;
   };
   struct Watched {
     ProcessId process;
     Fd fd;
   };
 
+  struct Flow {
+    LinkId link;
+    FlowReceiver receiver;
+  };
+  class FlowTarget;
+
+  absl::Status Agree(const Path& path, char which);
   void Propose(LinkId link, Path& path, const PathMessage& message);
   absl::Status AgreeToMemory(const Hello& peer);
   void Answer(LinkId link, Path& path, char which, const absl::Status& status);
@@ -79,9 +90,13 @@ class UcxOwnerPaths {
   void EndProbe(LinkId link);
   void Check(LinkId link, const PathMessage& message);
   void Measured(LinkId link, Path& path, const PathMessage& message);
-  void Probe(LinkId link, const MessageHeader& header, absl::Span<const uint8_t> payload);
+  void AnswerProbe(LinkId link, const MessageHeader& header, absl::Span<const uint8_t> payload);
+  // None: refused, and counted.
+  std::optional<OwnerCore::Landing> Permit(LinkId link, const MessageHeader& header);
+  void Landed(LinkId link, Path& path, uint64_t write, uint64_t bytes);
   void Land(LinkId link, Path& path, const MessageHeader& header,
             absl::Span<const uint8_t> payload);
+  void EndFlow(uint64_t key, const absl::Status& why);
 
   const PathPolicy policy_;
   const ProcessId self_;
@@ -95,9 +110,12 @@ class UcxOwnerPaths {
   std::deque<LinkId> wait_probe_;               // agreed to path A, waits for it
   absl::btree_map<uint64_t, Watched> watched_;  // by poller key
   std::vector<ProcessId> exits_;
-  std::vector<uint8_t> scratch_;  // where path-B probes land
+  absl::btree_map<uint64_t, Flow> flows_;  // by poller key
+  std::vector<std::pair<LinkId, absl::Status>> broken_;
+  std::vector<uint8_t> scratch_;  // where path-B probes land; of flows, all at once
   uint64_t last_token_ = 0;
   uint64_t last_watched_ = 0;
+  uint64_t last_flow_ = 0;
   uint64_t messages_refused_ = 0;
   uint64_t bytes_landed_ = 0;
 };

@@ -5,7 +5,8 @@
 //
 //   Open (connect, map) ─► owner agrees ─► Begin (verify, measure) ─► result ─► Post …
 //
-// Implementations: UcxMemoryPath (A), UcxMessagePath (B).  The owner's side is ucx_owner_path.h.
+// Implementations: UcxMemoryPath (A), SocketPath and UcxMessagePath (B).  The owner's side is
+// ucx_owner_paths.h.
 //
 // Thread:     the reactor's.  Ownership: a path lives until closed(), or its UCX workers are
 //             destroyed before it.
@@ -21,6 +22,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kv_transfer/link_io.h"
+#include "kv_transfer/socket_address.h"
+#include "kv_transfer/socket_poller.h"
 #include "kv_transfer/ucx_wire.h"
 
 namespace baton::kv {
@@ -36,12 +39,18 @@ class PathHost {
   // It had been up.
   virtual void PathBroken(LinkId link, const absl::Status& why) = 0;
   virtual void WriteEnded(uint64_t write, const absl::Status& status) = 0;
+  // Carries out what the role loop asked for before now, but closes nothing: a message that
+  // has arrived may be the first under a grant that still waits.
+  virtual void TakeGrants() = 0;
+  // Of the other end of a control link.
+  virtual absl::StatusOr<SocketAddress> PeerAddress(LinkId link) const = 0;
 };
 
 // What the configuration asks of every link.
 struct PathPolicy {
   bool allow_memory = true;    // path A
-  bool allow_messages = true;  // path B
+  bool allow_sockets = true;   // path B
+  bool allow_messages = true;  // path B over UCX
   uint64_t net_namespace = 0;  // our own; another one counts as another host, unless shm is forced
   bool require_rdma = false;
   double min_bandwidth = 0;  // bytes per second
@@ -89,6 +98,8 @@ class UcxPath {
   virtual void OnMessage(const PathMessage& message, absl::Time now) = 0;
   // Does some work; true if there was any.
   virtual bool Step(absl::Time now) = 0;
+  // True if the key is one of the path's.
+  virtual bool Handle(const ReadyFd& ready) = 0;
   // Set after Begin; an error behind a good one: the path broke.
   virtual const std::optional<absl::StatusOr<PathMeasure>>& result() const = 0;
   // REQUIRES: a good result, not closed.

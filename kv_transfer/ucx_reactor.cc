@@ -24,8 +24,8 @@ constexpr absl::Duration kBusyWaitMax = absl::Milliseconds(1);
 constexpr absl::Duration kIdleWaitMax = absl::Milliseconds(100);
 constexpr absl::Duration kPublishEvery = absl::Milliseconds(50);
 constexpr absl::Duration kCloseWaitMax = absl::Milliseconds(500);
-// Until the end of a process that we watch counts although others keep the sockets busy.
-constexpr absl::Duration kExitWaitMax = absl::Milliseconds(100);
+// Until the end of a peer counts although others keep the sockets busy.
+constexpr absl::Duration kEndWaitMax = absl::Milliseconds(100);
 constexpr size_t kCommandsMax = 1u << 20;  // far above what the cores accept
 
 uint8_t TypeOf(absl::Span<const uint8_t> frame) { return frame.size() > 4 ? frame[4] : 0; }
@@ -61,15 +61,13 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
     owner_paths_->SetCore(owner_.get());
     core_ = owner_.get();
     if (messages_ != nullptr) {
-      messages_->OnMessage(kMessageId, [this](auto header, auto payload) {
-        TakeCommands([] {});  // its grant may still wait; nothing may be closed in here
-        owner_paths_->OnData(header, payload);
-      });
+      messages_->OnMessage(
+          kMessageId, [this](auto header, auto payload) { owner_paths_->OnData(header, payload); });
     }
   } else {
     writer_paths_ = std::make_unique<UcxWriterPaths>(
         parts.policy, process, memory_.get(), messages_.get(),
-        absl::Span<const uint8_t>(region_.pool(), region_.pool_bytes()), *this);
+        absl::Span<const uint8_t>(region_.pool(), region_.pool_bytes()), poller_, *this);
     writer_ = std::make_unique<WriterCore>(WriterCore::Options{.link = link},
                                            std::move(parts.hello), parts.seed, *this);
     core_ = writer_.get();
@@ -93,15 +91,15 @@ void UcxReactor::Run() {
     ready_.clear();
     poller_.Wait(wait, ready_);
     const absl::Time now = clock_.Now();
-    const bool exits = owner_paths_ != nullptr && owner_paths_->has_exits();
-    if (!exits) exits_since_ = now;
-    bool active = HandleReady(now) || exits;
+    const bool ends = owner_paths_ != nullptr && owner_paths_->has_ends();
+    if (!ends) ends_since_ = now;
+    bool active = HandleReady(now) || ends;
     sockets_->Tick(now);
     const bool heard = HandleSockets(now);
     active |= heard;
     // A turn without news of any socket comes after the last words of those that have exited.
-    if (exits && (!heard || now - exits_since_ >= kExitWaitMax)) {
-      owner_paths_->TellExits();
+    if (ends && (!heard || now - ends_since_ >= kEndWaitMax)) {
+      owner_paths_->TellEnds();
       RunLater();
     }
     active |= RunCommands();
@@ -137,6 +135,7 @@ bool UcxReactor::HandleReady(absl::Time now) {
     any = true;
     if (sockets_->Handle(ready, now)) continue;
     if (owner_paths_ != nullptr) owner_paths_->Handle(ready);
+    if (writer_paths_ != nullptr) writer_paths_->Handle(ready);
   }
   return any;
 }
@@ -156,6 +155,9 @@ bool UcxReactor::HandleSockets(absl::Time now) {
           break;
         case SocketEvent::Kind::kLost:
           core_->LinkLost(event.link, event.why);
+          break;
+        case SocketEvent::Kind::kFlow:
+          if (owner_paths_ != nullptr) owner_paths_->AddFlow(std::move(event.flow), event.token);
           break;
         case SocketEvent::Kind::kFrame:
           TakePathMessage(event.link, event.frame, now);
@@ -412,6 +414,14 @@ void UcxReactor::PathFailed(LinkId link, const absl::Status& why) {
 
 void UcxReactor::PathBroken(LinkId link, const absl::Status& why) {
   later_.push_back([this, link, why] { core_->LinkLost(link, why); });
+}
+
+void UcxReactor::TakeGrants() {
+  TakeCommands([] {});
+}
+
+absl::StatusOr<SocketAddress> UcxReactor::PeerAddress(LinkId link) const {
+  return sockets_->PeerAddress(link);
 }
 
 void UcxReactor::WriteEnded(uint64_t write, const absl::Status& status) {

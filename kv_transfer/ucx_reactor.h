@@ -97,6 +97,8 @@ class UcxReactor final : public LinkIo, public PathHost {
   void PathFailed(LinkId link, const absl::Status& why) override;
   void PathBroken(LinkId link, const absl::Status& why) override;
   void WriteEnded(uint64_t write, const absl::Status& status) override;
+  void TakeGrants() override;
+  absl::StatusOr<SocketAddress> PeerAddress(LinkId link) const override;
 
   // For the factory.
   UcxReactor(Parts parts, SocketPoller poller);
@@ -146,7 +148,7 @@ class UcxReactor final : public LinkIo, public PathHost {
   absl::btree_map<uint64_t, std::pair<LinkId, uint64_t>> posted_;  // write → link, bytes
   uint64_t bytes_written_ = 0;
   absl::Time last_active_ = absl::InfinitePast();
-  absl::Time exits_since_ = absl::InfinitePast();  // owner_paths_ has them to tell
+  absl::Time ends_since_ = absl::InfinitePast();  // owner_paths_ has them to tell
   bool links_changed_ = false;
   absl::Time published_ = absl::InfinitePast();
   std::atomic<bool> stopping_{false};

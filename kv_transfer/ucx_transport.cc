@@ -32,8 +32,16 @@ absl::Status CheckRdma(const UcxTransportOptions& options) {
       "unlimited) or set require_rdma to false"));
 }
 
+bool WantsMemory(TransportChoice choice) {
+  return choice == TransportChoice::kAuto || choice == TransportChoice::kShm;
+}
+
+bool WantsSockets(TransportChoice choice) {
+  return choice == TransportChoice::kAuto || choice == TransportChoice::kTcp;
+}
+
 absl::Status OpenWorkers(const UcxTransportOptions& options, UcxReactor::Parts& parts) {
-  const bool want_memory = options.choice != TransportChoice::kTcp;
+  const bool want_memory = WantsMemory(options.choice);
   const bool want_messages = options.choice != TransportChoice::kShm && !options.require_rdma;
   if (want_memory) {
     auto worker = UcxWorker::Create({.path = DataPath::kMemoryWrites, .devices = options.devices});
@@ -43,7 +51,8 @@ absl::Status OpenWorkers(const UcxTransportOptions& options, UcxReactor::Parts& 
   if (want_messages) {
     auto worker =
         UcxWorker::Create({.path = DataPath::kCheckedMessages, .devices = options.devices});
-    if (!worker.ok() && parts.memory == nullptr) return worker.status();
+    const bool others = parts.memory != nullptr || WantsSockets(options.choice);
+    if (!worker.ok() && !others) return worker.status();
     if (worker.ok()) parts.messages = *std::move(worker);
   }
   return absl::OkStatus();
@@ -60,6 +69,7 @@ absl::Status MakeOffers(const UcxTransportOptions& options, UcxReactor::Parts& p
   } else {
     ASSIGN_OR_RETURN(parts.region, UcxRegion::Private(bytes));
   }
+  if (owner && parts.policy.allow_sockets) parts.hello.offers.push_back({'S', "tcp", {}});
   if (owner && parts.messages != nullptr) {
     parts.hello.offers.push_back({'B', "tcp", parts.messages->address()});
   }
@@ -120,7 +130,8 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
   parts.hello.model_fingerprint = options.model_fingerprint;
   parts.hello.layout = options.layout;
   parts.hello.numeric_class = options.numeric_class;
-  parts.policy.allow_memory = options.choice != TransportChoice::kTcp;
+  parts.policy.allow_memory = WantsMemory(options.choice);
+  parts.policy.allow_sockets = WantsSockets(options.choice) && !options.require_rdma;
   parts.policy.allow_messages = options.choice != TransportChoice::kShm;
   parts.policy.net_namespace = self.net_namespace;
   parts.policy.require_rdma = options.require_rdma;

@@ -5,8 +5,8 @@
 //
 // A prefill (writer) dials the `transfer` address of every decode (owner) and again after a
 // break; an owner only listens.  Per pair the writer proposes a data path: A, writes into the
-// owner's memory (shared memory, RDMA), or B, checked messages over TCP.  What comes up was
-// verified with a known pattern and measured, or PeerDown says why not.
+// owner's memory (shared memory, RDMA), or B, checked messages over TCP sockets or over UCX.
+// What comes up was verified with a known pattern and measured, or PeerDown says why not.
 //
 // Thread:     Create, Grant … Poll and the destructor from the owner thread (the role loop);
 //             it runs a private reactor thread that owns UCX, the sockets and the protocol's
@@ -33,9 +33,10 @@
 namespace baton::kv {
 
 enum class TransportChoice : uint8_t {
-  kAuto,  // memory writes where they can be had and fenced, else TCP
-  kShm,   // memory writes or nothing
-  kTcp,   // checked messages over TCP
+  kAuto,    // memory writes where they can be had and fenced, else TCP
+  kShm,     // memory writes or nothing
+  kTcp,     // checked messages over TCP sockets, or over UCX's TCP
+  kUcxTcp,  // over UCX's TCP only
 };
 
 struct UcxTransportPeer {

@@ -34,7 +34,8 @@ std::vector<uint8_t> Encode(const MemoryOffer& offer);
 // Every region lies inside the mapping.
 absl::StatusOr<MemoryOffer> DecodeMemoryOffer(absl::Span<const uint8_t> bytes);
 
-// Path 'B': the blob is the UCX worker's address.
+// Path 'B': the blob is the UCX worker's address.  Path 'S': no blob; flows (flow_wire.h) come to
+// the port of the control links.
 
 // Inside DataPathMessage frames.  The writer leads, the owner answers.
 enum class PathStep : uint8_t {

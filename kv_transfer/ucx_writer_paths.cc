@@ -6,8 +6,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/ensure.h"
 #include "base/status_macros.h"
+#include "kv_transfer/socket_path.h"
 #include "kv_transfer/ucx_memory_path.h"
 #include "kv_transfer/ucx_message_path.h"
 #include "kv_transfer/ucx_process.h"
@@ -22,6 +24,17 @@ const DataPathOffer* FindOffer(const Hello& peer, char path) {
   return nullptr;
 }
 
+// In the order in which they are tried.
+constexpr absl::string_view kPaths = "ASB";
+
+absl::string_view NameOf(char path) {
+  return path == 'A' ? "memory writes" : path == 'S' ? "sockets" : "messages over UCX";
+}
+
+constexpr uint64_t kFlowKey = uint64_t{7} << 56;
+constexpr int kFlowKeyBits = 8;  // of one path's flows
+static_assert(SocketPath::kFlows < (1u << kFlowKeyBits));
+
 }  // namespace
 
 void UcxWriterPaths::Prepare(LinkId link, const Hello& peer) {
@@ -32,10 +45,10 @@ void UcxWriterPaths::Prepare(LinkId link, const Hello& peer) {
 
 // Proposes the path behind the one tried last.
 void UcxWriterPaths::TryNext(LinkId id, Link& link) {
-  while (true) {
-    const char next = link.trying == '?' ? 'A' : link.trying == 'A' ? 'B' : '!';
-    link.trying = next;
-    if (next == '!') {
+  absl::Status opened;
+  do {
+    const size_t next = link.trying == '?' ? 0 : kPaths.find(link.trying) + 1;
+    if (next == kPaths.size()) {
       link.state = State::kFailed;
       const std::string why =
           absl::StrCat("no data path to ", link.peer.self.worker, ": ", link.tried);
@@ -44,14 +57,24 @@ void UcxWriterPaths::TryNext(LinkId id, Link& link) {
       host_.SendPath(id, failed);
       return host_.PathFailed(id, absl::FailedPreconditionError(why));
     }
-    const absl::Status opened = next == 'A' ? OpenMemory(id, link) : OpenMessages(id, link);
-    if (opened.ok()) break;
-    absl::StrAppend(&link.tried, link.tried.empty() ? "" : "; ",
-                    next == 'A' ? "memory writes: " : "messages: ", opened.message());
-  }
+    link.trying = kPaths[next];
+    opened = Open(id, link);
+    if (!opened.ok()) NoteTried(link, opened);
+  } while (!opened.ok());
   link.state = State::kProposed;
   PathMessage proposal{.step = PathStep::kPropose, .path = link.trying};
   host_.SendPath(id, proposal);
+}
+
+void UcxWriterPaths::NoteTried(Link& link, const absl::Status& why) {
+  absl::StrAppend(&link.tried, link.tried.empty() ? "" : "; ", NameOf(link.trying), ": ",
+                  why.message());
+}
+
+absl::Status UcxWriterPaths::Open(LinkId id, Link& link) {
+  if (link.trying == 'A') return OpenMemory(id, link);
+  if (link.trying == 'S') return OpenSockets(id, link);
+  return OpenMessages(id, link);
 }
 
 absl::Status UcxWriterPaths::OpenMemory(LinkId id, Link& link) {
@@ -62,7 +85,8 @@ absl::Status UcxWriterPaths::OpenMemory(LinkId id, Link& link) {
   if (offer == nullptr || memory_ == nullptr) {
     return absl::UnavailableError(offer == nullptr ? "not offered by the peer" : "not had here");
   }
-  if (policy_.allow_messages && link.peer.process.boot_id == self_.boot_id &&
+  const bool others = policy_.allow_sockets || policy_.allow_messages;
+  if (others && link.peer.process.boot_id == self_.boot_id &&
       link.peer.net_namespace != policy_.net_namespace) {
     return absl::UnavailableError(
         "the peer is in another network namespace (kv_transfer.transport: shm overrides this)");
@@ -76,6 +100,19 @@ absl::Status UcxWriterPaths::OpenMemory(LinkId id, Link& link) {
     return absl::UnavailableError("the peer's process is gone");
   }
   ASSIGN_OR_RETURN(link.path, UcxMemoryPath::Open(*memory_, memory, pool_, id, host_));
+  return absl::OkStatus();
+}
+
+absl::Status UcxWriterPaths::OpenSockets(LinkId id, Link& link) {
+  if (!policy_.allow_sockets) {
+    return absl::FailedPreconditionError("excluded by kv_transfer.transport");
+  }
+  if (FindOffer(link.peer, 'S') == nullptr) {
+    return absl::UnavailableError("not offered by the peer");
+  }
+  ASSIGN_OR_RETURN(const SocketAddress owner, host_.PeerAddress(id));
+  const uint64_t key = kFlowKey | (++last_key_ << kFlowKeyBits);
+  link.path = std::make_unique<SocketPath>(owner, pool_, id, key, poller_, host_);
   return absl::OkStatus();
 }
 
@@ -99,8 +136,7 @@ void UcxWriterPaths::Retire(Link& link) {
 }
 
 void UcxWriterPaths::NotThis(LinkId id, Link& link, const absl::Status& why) {
-  absl::StrAppend(&link.tried, link.tried.empty() ? "" : "; ",
-                  link.trying == 'A' ? "memory writes: " : "messages: ", why.message());
+  NoteTried(link, why);
   Retire(link);
   TryNext(id, link);
 }
@@ -163,6 +199,13 @@ bool UcxWriterPaths::Step(absl::Time now) {
     Judge(id, link);
   }
   return moved;
+}
+
+bool UcxWriterPaths::Handle(const ReadyFd& ready) {
+  for (auto& [id, link] : links_) {
+    if (link.path != nullptr && link.path->Handle(ready)) return true;
+  }
+  return false;
 }
 
 bool UcxWriterPaths::busy() const {

@@ -4,8 +4,8 @@
 // The writer's side of all data paths: which one to try next, and those that are up.
 //
 // Memory writes first where the configuration allows them and the owner offers them, then
-// messages.  What was tried and why it did not come up is remembered per link: a fallback to
-// a slower path is never silent.
+// messages over plain sockets, then over UCX.  What was tried and why it did not come up is
+// remembered per link: a fallback to a slower path is never silent.
 //
 // Thread:     the reactor's.  Ownership: workers, pool and host outlive it, except that the
 //             workers are destroyed before it when the reactor ends.
@@ -26,12 +26,14 @@ class UcxWriterPaths {
  public:
   // Workers may be null: that path is not available here.
   UcxWriterPaths(const PathPolicy& policy, const ProcessId& self, UcxWorker* memory,
-                 UcxWorker* messages, absl::Span<const uint8_t> pool, PathHost& host)
+                 UcxWorker* messages, absl::Span<const uint8_t> pool, SocketPoller& poller,
+                 PathHost& host)
       : policy_(policy),
         self_(self),
         memory_(memory),
         messages_(messages),
         pool_(pool),
+        poller_(poller),
         host_(host) {}
 
   void Prepare(LinkId link, const Hello& peer);
@@ -40,6 +42,8 @@ class UcxWriterPaths {
   void Close(LinkId link);
   // Some work of every path; true if there was any.
   bool Step(absl::Time now);
+  // True if the key is one of a path's.
+  bool Handle(const ReadyFd& ready);
   bool busy() const;
   // Links whose Close is complete, each once.
   std::vector<LinkId> TakeClosed();
@@ -61,8 +65,11 @@ class UcxWriterPaths {
   };
 
   void TryNext(LinkId id, Link& link);
+  absl::Status Open(LinkId id, Link& link);
   absl::Status OpenMemory(LinkId id, Link& link);
+  absl::Status OpenSockets(LinkId id, Link& link);
   absl::Status OpenMessages(LinkId id, Link& link);
+  static void NoteTried(Link& link, const absl::Status& why);
   void Retire(Link& link);
   void NotThis(LinkId id, Link& link, const absl::Status& why);
   void Judge(LinkId id, Link& link);
@@ -72,7 +79,9 @@ class UcxWriterPaths {
   UcxWorker* const memory_;
   UcxWorker* const messages_;
   const absl::Span<const uint8_t> pool_;
+  SocketPoller& poller_;
   PathHost& host_;
+  uint64_t last_key_ = 0;
   absl::btree_map<LinkId, Link> links_;
 };
 

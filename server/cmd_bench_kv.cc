@@ -439,7 +439,9 @@ absl::StatusOr<std::vector<kv::TransportChoice>> ChoicesOf(const CommandLine& li
   if (word == "auto") return {{kv::TransportChoice::kAuto}};
   if (word == "shm") return {{kv::TransportChoice::kShm}};
   if (word == "tcp") return {{kv::TransportChoice::kTcp}};
-  return absl::InvalidArgumentError(absl::StrCat("--transport ", word, ": auto, shm or tcp"));
+  if (word == "ucx_tcp") return {{kv::TransportChoice::kUcxTcp}};
+  return absl::InvalidArgumentError(
+      absl::StrCat("--transport ", word, ": auto, shm, tcp or ucx_tcp"));
 }
 
 absl::StatusOr<std::vector<Shape>> ShapesOf(const CommandLine& line) {
@@ -490,7 +492,7 @@ std::vector<Command> BenchKvCommands() {
   return {{"bench kv",
            "",
            "move a request's KV cache between two processes and measure it",
-           {{"transport", "WAY", "auto, shm or tcp (default: shm, then tcp)"},
+           {{"transport", "WAY", "auto, shm, tcp or ucx_tcp (default: shm, then tcp)"},
             {"shape", "NAME", "smollm2 or llama8b (default: both)"},
             {"reps", "N", "repetitions after one warm-up (default 7)"},
             {"json", "", "one JSON object per measurement"}},

@@ -31,9 +31,17 @@ engine::Isa IsaOf(const std::string& name) {
 }
 
 kv::TransportChoice ChoiceOf(config::TransportChoice choice) {
-  if (choice == config::TransportChoice::kShm) return kv::TransportChoice::kShm;
-  return choice == config::TransportChoice::kTcp ? kv::TransportChoice::kTcp
-                                                 : kv::TransportChoice::kAuto;
+  switch (choice) {
+    case config::TransportChoice::kAuto:
+      return kv::TransportChoice::kAuto;
+    case config::TransportChoice::kShm:
+      return kv::TransportChoice::kShm;
+    case config::TransportChoice::kTcp:
+      return kv::TransportChoice::kTcp;
+    case config::TransportChoice::kUcxTcp:
+      return kv::TransportChoice::kUcxTcp;
+  }
+  return kv::TransportChoice::kAuto;
 }
 
 uint64_t FingerprintNumber(const std::string& hex) {

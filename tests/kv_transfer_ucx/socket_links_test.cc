@@ -8,7 +8,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "absl/time/clock.h"
 #include "base/clock.h"
+#include "kv_transfer/flow_wire.h"
 #include "kv_transfer/frame.h"
 
 namespace baton::kv {
@@ -24,7 +26,12 @@ struct Pair {
     options.listen = *ResolveNow({"127.0.0.1", 0});
     links = *SocketLinks::Create(options, *poller);
     peer = *StartConnect(*ResolveNow({"127.0.0.1", links->port()}));
-    while (link == LinkId()) Turn();
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  void TurnUntil(size_t count) {
+    const absl::Time end = clock.Now() + absl::Seconds(10);
+    while (events.size() < count && clock.Now() < end) Turn();
+    REQUIRE(events.size() == count);
   }
   void Turn() {
     std::vector<ReadyFd> ready;
@@ -35,8 +42,8 @@ struct Pair {
       events.push_back(std::move(event));
     }
   }
-  void PeerSays(const Frame& frame) {
-    const std::vector<uint8_t> bytes = EncodeFrame(frame);
+  void PeerSays(const Frame& frame) { PeerSends(EncodeFrame(frame)); }
+  void PeerSends(const std::vector<uint8_t>& bytes) {
     REQUIRE(::send(peer.get(), bytes.data(), bytes.size(), 0) ==
             static_cast<ssize_t>(bytes.size()));
   }
@@ -60,12 +67,14 @@ TEST_CASE("a peer's last frame is read before its end is told") {
   Pair pair;
   pair.PeerSays(Heartbeat{.ticks = 7});
   pair.peer.Close();
-  while (pair.events.size() < 3) pair.Turn();
+  pair.TurnUntil(3);
   CHECK(pair.Kinds() == std::vector{Kind::kOpened, Kind::kFrame, Kind::kLost});
 }
 
 TEST_CASE("a peer's last frame is read also when sending notices its end first") {
   Pair pair;
+  pair.PeerSays(Heartbeat{.ticks = 6});
+  pair.TurnUntil(2);
   pair.PeerSays(Heartbeat{.ticks = 7});
   pair.peer.Close();
   // The first may still leave; its answer is that nobody is there.
@@ -75,7 +84,42 @@ TEST_CASE("a peer's last frame is read also when sending notices its end first")
     pair.poller->Wait(absl::Milliseconds(1), unread);
   }
   pair.Turn();
-  CHECK(pair.Kinds() == std::vector{Kind::kOpened, Kind::kFrame, Kind::kLost});
+  CHECK(pair.Kinds() == std::vector{Kind::kOpened, Kind::kFrame, Kind::kFrame, Kind::kLost});
+}
+
+TEST_CASE("a connection that begins as a flow is handed on with what comes behind") {
+  Pair pair;
+  std::vector<uint8_t> bytes = EncodeFlowPreamble(77);
+  const std::vector<uint8_t> first(bytes.begin(), bytes.begin() + 3);
+  pair.PeerSends(first);
+  for (int i = 0; i < 3; ++i) pair.Turn();
+  CHECK(pair.events.empty());
+  bytes.erase(bytes.begin(), bytes.begin() + 3);
+  bytes.push_back(42);
+  pair.PeerSends(bytes);
+  pair.TurnUntil(1);
+  REQUIRE(pair.events[0].kind == Kind::kFlow);
+  CHECK(pair.events[0].token == 77);
+  uint8_t behind = 0;
+  CHECK(::recv(pair.events[0].flow.get(), &behind, 1, 0) == 1);
+  CHECK(behind == 42);
+}
+
+TEST_CASE("who connects and says nothing is given up") {
+  Pair pair;
+  pair.Turn();
+  const absl::Time deadline = pair.links->NextDeadline(pair.clock.Now());
+  CHECK(deadline < pair.clock.Now() + absl::Seconds(3));
+  pair.links->Tick(deadline);
+  CHECK(pair.links->refused() == 1);
+  uint8_t byte = 0;
+  ssize_t got = -1;
+  for (int i = 0; i < 1000 && got < 0; ++i) {
+    got = ::recv(pair.peer.get(), &byte, 1, 0);
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  CHECK(got == 0);
+  CHECK(pair.events.empty());
 }
 
 }  // namespace

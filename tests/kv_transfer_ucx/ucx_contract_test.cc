@@ -81,5 +81,9 @@ TEST_CASE("checked messages over TCP keep the contract of a transport") {
   contract::RunContract([] { return std::make_unique<UcxPair>(TransportChoice::kTcp); });
 }
 
+TEST_CASE("checked messages over UCX's TCP keep the contract of a transport") {
+  contract::RunContract([] { return std::make_unique<UcxPair>(TransportChoice::kUcxTcp); });
+}
+
 }  // namespace
 }  // namespace baton::kv

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/random.h"
+#include "kv_transfer/flow_wire.h"
 #include "kv_transfer/socket_address.h"
 #include "kv_transfer/socket_connection.h"
 #include "tests/kv_transfer_ucx/transport_pair.h"
@@ -45,6 +46,26 @@ int MappedSegments() {
     count += line.find("SYSV") != std::string::npos || line.find("ucx_shm") != std::string::npos;
   }
   return count;
+}
+
+TEST_CASE("flows that name no link, or lie, are closed and harm no link") {
+  Pair pair(TransportChoice::kTcp);
+  pair.WaitUp();
+  Random random(5);
+  for (int i = 0; i < 50; ++i) {
+    const Fd stranger = ConnectTo(pair.owner.transport->port());
+    std::vector<uint8_t> bytes = EncodeFlowPreamble(random.Next());
+    if (i % 2 == 1) bytes.resize(random.Below(bytes.size()));
+    bytes.resize(bytes.size() + random.Below(300), 0xff);
+    SendBytes(stranger, bytes);
+  }
+  const Ticket ticket = pair.MakeTicket(1, {3, 5, 7});
+  pair.owner.transport->Grant(ticket);
+  pair.Push(ticket);
+  REQUIRE(WaitFor(absl::Seconds(10), [&] { return pair.owner.Find<CommitArrived>() != nullptr; }));
+  CHECK(pair.Landed(ticket));
+  CHECK(WaitFor(absl::Seconds(10),
+                [&] { return pair.owner.transport->counters().messages_refused >= 25; }));
 }
 
 TEST_CASE("random bytes on the transfer port cost nothing and harm no link") {

@@ -7,11 +7,13 @@
 namespace baton::kv {
 namespace {
 
-void PushesArrive(TransportChoice choice, char path) {
+void PushesArrive(TransportChoice choice, char path, const std::string& transport = "") {
   Pair pair(choice);
   pair.WaitUp();
   const LinkInfo info = pair.writer.Find<PeerUp>()->link;
+  INFO(pair.writer.transport->Links().at(0).fallback);
   CHECK(info.data_path == path);
+  if (!transport.empty()) CHECK(info.transport == transport);
   CHECK(info.bandwidth_bytes_per_second > 1e7);
   CHECK(info.latency > absl::ZeroDuration());
   for (uint64_t generation = 1; generation <= 5; ++generation) {
@@ -32,7 +34,11 @@ TEST_CASE("pushes through shared memory arrive whole and in their place") {
 }
 
 TEST_CASE("pushes over TCP arrive whole and in their place") {
-  PushesArrive(TransportChoice::kTcp, 'B');
+  PushesArrive(TransportChoice::kTcp, 'B', "tcp");
+}
+
+TEST_CASE("pushes over UCX's TCP arrive whole and in their place") {
+  PushesArrive(TransportChoice::kUcxTcp, 'B', "ucx_tcp");
 }
 
 TEST_CASE("two processes of one host choose shared memory by themselves") {
