@@ -49,7 +49,10 @@ void AttemptsChecker::Over(const router::Over& over) {
     Wrong("K9", "ends request ", over.request.number, ", but its stream #", stream.value(),
           " to worker ", facts.worker.value(), " is open");
   }
-  if (over.outcome == router::Outcome::kRejected) CheckRejected(over);
+  if (over.outcome == router::Outcome::kRejected) {
+    CheckRejected(over);
+    passed_.erase(over.client);  // it never waited
+  }
   by_number_.erase(over.request.number);
   by_client_.erase(it);
 }
@@ -92,19 +95,18 @@ void AttemptsChecker::Opened(WorkerIndex worker, StreamId stream, const ToWorker
 
 // The first attempt of a request that had none yet.
 AttemptsChecker::Request* AttemptsChecker::FindFirst(const Sequence& sequence) {
-  const Request* earlier = nullptr;
+  std::vector<ClientKey> earlier;
   for (auto& [client, request] : by_client_) {
     SamplingParams asked = request.asked.sampling;
     if (request.drawn_seed) asked.seed = sequence.sampling.seed;
     if (request.begun) continue;
     if (asked != sequence.sampling || request.asked.prompt != sequence.prompt) {
       const bool ends = ending_.contains(client) || request.deadline <= now_;
-      if (earlier == nullptr && !ends && FitsAll(request)) earlier = &request;
+      if (!ends && FitsAll(request)) earlier.push_back(client);
       continue;
     }
-    if (earlier != nullptr && FitsAll(request)) {
-      Wrong("fairness", "opens client ", client.value(), " before the earlier client ",
-            earlier->client.value());
+    if (FitsAll(request)) {
+      for (const ClientKey passed : earlier) passed_.emplace(passed, client);
     }
     if (sequence.remaining_tokens > request.asked.remaining_tokens) {
       Wrong("K10", "asks for more tokens than client ", client.value());
@@ -281,6 +283,10 @@ void AttemptsChecker::Ticked() {
   for (const ClientKey client : std::exchange(ending_, {})) {
     if (!by_client_.contains(client)) continue;
     Wrong("K9", "goes on with client ", client.value(), ", which is gone or has its answer");
+  }
+  for (const auto& [earlier, later] : std::exchange(passed_, {})) {
+    Wrong("fairness", "opens client ", later.value(), " before the earlier client ",
+          earlier.value());
   }
   if (now_ - looked_ >= absl::Milliseconds(20)) {
     looked_ = now_;

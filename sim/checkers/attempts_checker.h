@@ -142,6 +142,7 @@ class AttemptsChecker {
   void CheckTimeouts(const Request& request);
   absl::btree_map<router::WorkerIndex, Worker> workers_;
   absl::btree_set<router::ClientKey> ending_;
+  absl::btree_map<router::ClientKey, router::ClientKey> passed_;  // in this tick, by whom
   absl::Time looked_;
   absl::btree_set<router::ClientKey> spoken_;  // who was heard of in this tick
   size_t decode_streams_ = 0;

@@ -35,6 +35,17 @@ request
 fault deafen_link who=p0 whom=d5 how=2)");
 }
 
+// The checker's fault: it missed that the queue was full for the second request, and that the
+// first one left room for the third, all while the front end stood still.
+TEST_CASE("a request that was rejected is not passed over", "[found]") {
+  CheckClean(R"(
+cluster router.queue=1
+request at=1ms
+request cancel_after=937us
+request
+fault stop who=f0 lasts=1ms)");
+}
+
 // It was taken for a failure: with few attempts the client was told UNAVAILABLE though nothing
 // had failed, and decode had room to compute the prompt itself.
 TEST_CASE("a prefill whose queue is full has not failed", "[found]") {
