@@ -74,6 +74,7 @@ Dispatcher::Impl::Impl(Options options, std::vector<WorkerSpec> workers, WorkerC
 }
 
 bool Dispatcher::Impl::Tick(absl::Time now) {
+  ForgiveOwnAbsence(now);
   now_ = now;
   bool worked = !inputs_.empty();
   for (ClientInput& input : std::exchange(inputs_, {})) {
@@ -94,6 +95,8 @@ bool Dispatcher::Impl::Tick(absl::Time now) {
 absl::Time Dispatcher::Impl::NextWake() const {
   absl::Time wake = peers_.NextChange();
   if (!timers_.empty()) wake = std::min(wake, timers_.begin()->first);
+  // Often enough that a gap between two ticks means an absence.
+  if (wake < absl::InfiniteFuture()) wake = std::min(wake, now_ + OwnAbsence() / 2);
   if (!queued_.empty()) wake = std::min(wake, peers_.NextRoom(now_));
   return wake;
 }
@@ -223,6 +226,19 @@ void Dispatcher::Impl::LoseWorker(WorkerIndex worker, const char* why) {
 }
 
 // ── time ────────────────────────────────────────────────────────────────────────────
+
+// If this process itself stood still (stopped, swapped out), what workers said meanwhile may be
+// unread or unasked for: the gap counts for no time-out but the client's own deadline.
+void Dispatcher::Impl::ForgiveOwnAbsence(absl::Time now) {
+  const absl::Duration gap = now - now_;
+  if (now_ == absl::InfinitePast() || gap <= OwnAbsence()) return;
+  peers_.Forgive(gap);
+  for (auto& [number, request] : requests_) {
+    request.attempt.timeout += gap;
+    request.stranded_since += gap;
+    Arm(request);
+  }
+}
 
 bool Dispatcher::Impl::AdvanceHealth() {
   std::vector<WorkerIndex> lost;

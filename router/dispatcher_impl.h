@@ -101,6 +101,9 @@ class Dispatcher::Impl {
   void TakeEvent(WorkerSaid& said);
   void TakeEvent(WorkerGone& gone);
   void LoseWorker(WorkerIndex worker, const char* why);
+  void ForgiveOwnAbsence(absl::Time now);
+  // A longer gap between two ticks is one.
+  absl::Duration OwnAbsence() const { return options_.health.dead_after / 2; }
   bool AdvanceHealth();
   bool Admit();
   bool Expire();
@@ -139,7 +142,7 @@ class Dispatcher::Impl {
   const uint64_t seed_;
   Peers peers_;
 
-  absl::Time now_;  // of the current Tick
+  absl::Time now_ = absl::InfinitePast();  // of the current Tick
   bool draining_ = false;
   uint64_t requests_made_ = 0;
   absl::btree_map<uint64_t, Request> requests_;  // by number: oldest first

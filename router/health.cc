@@ -28,6 +28,11 @@ void Health::Gone() {
   if (state_ != PeerState::kUnknown && state_ != PeerState::kDead) state_ = PeerState::kGone;
 }
 
+void Health::Forgive(absl::Duration gap) {
+  answered_at_ += gap;
+  ticked_at_ += gap;
+}
+
 Health::Change Health::Advance(absl::Time now) {
   if (state_ == PeerState::kUnknown || state_ == PeerState::kDead) return Change::kNone;
   wedged_ = now - ticked_at_ >= options_.wedged_after;

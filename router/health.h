@@ -45,6 +45,8 @@ class Health {
   Change Answered(const WorkerStatus& status, absl::Time now);
   // The connection broke or was refused.
   void Gone();
+  // The caller stood still for `gap` up to now and heard nobody: that was not their silence.
+  void Forgive(absl::Duration gap);
   // Lets time pass.  kLost, once per silence: the worker was just declared dead.
   Change Advance(absl::Time now);
   // The earliest moment at which Advance may have something to say.

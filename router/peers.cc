@@ -40,6 +40,10 @@ Peers::Peers(Options options, const std::vector<Role>& roles)
   }
 }
 
+void Peers::Forgive(absl::Duration gap) {
+  for (Peer& peer : peers_) peer.health.Forgive(gap);
+}
+
 void Peers::Advance(absl::Time now, std::vector<WorkerIndex>& lost) {
   for (uint32_t i = 0; i < peers_.size(); ++i) {
     if (peers_[i].health.Advance(now) == Health::Change::kLost) lost.push_back(WorkerIndex(i));

@@ -69,6 +69,8 @@ class Peers {
   const Peer& at(WorkerIndex worker) const { return peers_[worker.value()]; }
   const std::vector<Peer>& all() const { return peers_; }
 
+  // The front end itself stood still for `gap` up to now.
+  void Forgive(absl::Duration gap);
   // Lets time pass; appends workers just declared dead.
   void Advance(absl::Time now, std::vector<WorkerIndex>& lost);
   absl::Time NextChange() const;

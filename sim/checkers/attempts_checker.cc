@@ -125,6 +125,23 @@ bool AttemptsChecker::FitsAll(const Request& request) const {
   });
 }
 
+// A front end that stood still heard nobody: the gap is nobody's silence.
+void AttemptsChecker::Ticking(absl::Time now) {
+  const absl::Duration gap = now - now_;
+  if (now_ != absl::InfinitePast() && gap > options_.health.dead_after / 2) {
+    for (auto& [index, worker] : workers_) {
+      worker.answered += gap;
+      worker.ticked += gap;
+    }
+    for (auto& [client, request] : by_client_) {
+      request.sign_of_life += gap;
+      request.revoked_at += gap;
+    }
+  }
+  now_ = now;
+  ++tick_;
+}
+
 // Nothing is left open on a worker that was found dead: silent, or alive and wedged.
 void AttemptsChecker::CheckWorkers() {
   constexpr absl::Duration kSlack = absl::Milliseconds(100);

@@ -48,10 +48,7 @@ class AttemptsChecker {
   void Closed(StreamId stream);
   void Heard(const router::ClientEvent& event);
   // Around a tick of the dispatcher; `Ticked` when its outputs were told.
-  void Ticking(absl::Time now) {
-    ++tick_;
-    now_ = now;
-  }
+  void Ticking(absl::Time now);
   void Ticked();
 
   // ── the account, for metrics and fairness ─────────────────────────────────────────
@@ -126,7 +123,7 @@ class AttemptsChecker {
   const router::Dispatcher::Options options_;
   EventLog& log_;
   uint64_t tick_ = 0;
-  absl::Time now_;                                          // of the tick, on the front end's clock
+  absl::Time now_ = absl::InfinitePast();                   // of the tick, on the front end's clock
   absl::btree_map<router::ClientKey, Request> by_client_;   // not over
   absl::btree_map<uint64_t, router::ClientKey> by_number_;  // those with an attempt
   absl::btree_map<StreamId, Stream> streams_;               // open

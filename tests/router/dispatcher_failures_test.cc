@@ -252,6 +252,40 @@ TEST_CASE("a prefill that stops answering heartbeats fails its pushes", "[router
   CHECK(h.revoked(0));
 }
 
+TEST_CASE("while the front end itself stood still nobody was silent", "[router]") {
+  Harness h;
+  const ClientKey client = h.Send(600, 1);
+  h.SayTicket(0);
+  h.Lose(1);
+  REQUIRE(h.revoked(0));
+  h.now += absl::Seconds(30);
+  h.Tick();
+  CHECK(h.over(h.Send(10)) == nullptr);  // decode is there
+  CHECK_FALSE(h.call(0).closed);         // and its answer to Revoke may be on the way
+  h.Say(0, Settled{true});
+  h.SayToken(0, 0);
+  CHECK(h.over(client)->outcome == Outcome::kLength);
+  h.Pass(absl::Milliseconds(100));
+  h.silent = {h.prefill(0).value(), h.decode(0).value()};
+  h.Pass(absl::Seconds(2));  // this is silence
+  CHECK_FALSE(h.dispatcher->snapshot().ready);
+}
+
+TEST_CASE("a decode has its grace to return also when the front end stood still", "[router]") {
+  Harness h;
+  const ClientKey client = h.Send(10, 1);
+  h.client.events.push_back(WorkerGone{h.decode(0)});
+  h.Lose(0);
+  h.now += absl::Seconds(30);
+  h.Tick();
+  CHECK(h.over(client) == nullptr);
+  h.Heartbeat(h.decode(0));
+  h.Tick();
+  h.SayColocated(1);
+  h.SayToken(1, 0);
+  CHECK(h.over(client)->outcome == Outcome::kLength);
+}
+
 TEST_CASE("a prefill that died after its last word is not asked about", "[router]") {
   Harness h;
   const ClientKey client = h.Send(600, 1);

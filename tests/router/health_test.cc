@@ -76,6 +76,18 @@ TEST_CASE("a worker that answers but does not tick is wedged, and dead until it 
   CHECK(health.usable());
 }
 
+TEST_CASE("a gap in which nobody listened is neither silence nor a wedged loop", "[router]") {
+  Health health({});
+  health.Answered(Status(1, 5), At(0));
+  health.Advance(At(100));
+  health.Forgive(absl::Seconds(60));
+  health.Advance(At(60100));
+  CHECK(health.state() == PeerState::kAlive);
+  health.Answered(Status(1, 5), At(61000));
+  CHECK(health.Advance(At(61999)) == Health::Change::kNone);
+  CHECK(health.Advance(At(62000)) == Health::Change::kLost);
+}
+
 TEST_CASE("an answer under another incarnation means that the earlier process is lost",
           "[router]") {
   Health health({});

@@ -140,6 +140,22 @@ TEST_CASE("the deadline ends a request whatever it waits for", "[sim]") {
   }
 }
 
+TEST_CASE("a front end that was stopped knows its workers when it goes on", "[sim]") {
+  Cluster cluster({});
+  REQUIRE(cluster.Ready());
+  cluster.Run(absl::Milliseconds(50));  // no answer to a heartbeat is on its way
+  cluster.frontend(0).SetStopped(true);
+  cluster.Run(absl::Seconds(30));
+  cluster.frontend(0).SetStopped(false);
+  cluster.Run(absl::Milliseconds(1));  // no worker can have answered since
+  Reply& reply = cluster.Submit(kLong);
+  cluster.Settle();
+  CHECK(Right(cluster, reply));
+  CHECK(reply.over->attempts == 1);
+  CHECK(cluster.frontend(0).snapshot().reconnects == 0);
+  CheckEnd(cluster);
+}
+
 TEST_CASE("a stop string ends the answer and frees everything", "[sim]") {
   Cluster cluster({});
   REQUIRE(cluster.Ready());
