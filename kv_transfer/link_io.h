@@ -20,6 +20,7 @@
 // Time:       handed in (`now`), never going back.  Nothing here reads a clock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -85,6 +86,14 @@ struct LinkOptions {
   absl::Duration stuck_after = absl::Seconds(15);  // writes are out and none has ended since
   uint32_t links_max = 256;                        // connections at once, strangers included
 };
+
+// stuck_after where front ends give a push up after `progress_timeout`: a link that carries
+// nothing is given up no later than the pushes on it, or each new one would wait in vain; and no
+// sooner than a silent one.
+inline absl::Duration StuckAfter(absl::Duration progress_timeout) {
+  const LinkOptions usual;
+  return std::clamp(progress_timeout, usual.dead_after, usual.stuck_after);
+}
 
 enum class LinkState : uint8_t {
   kHello,      // waiting for the peer's Hello

@@ -53,6 +53,7 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
   }
   LinkOptions link;
   link.allow_mixed_numerics = parts.allow_mixed_numerics;
+  link.stuck_after = parts.stuck_after;
   const ProcessId process = parts.hello.process;
   if (role_ == Role::kDecode) {
     owner_paths_ = std::make_unique<UcxOwnerPaths>(parts.policy, process, region_, poller_, *this);

@@ -65,6 +65,7 @@ class UcxReactor final : public LinkIo, public PathHost {
     PathPolicy policy;
     SocketLinks::Options sockets;
     bool allow_mixed_numerics = false;
+    absl::Duration stuck_after = LinkOptions().stuck_after;
     uint64_t seed = 0;
     Bell* bell = nullptr;
     const std::atomic<uint64_t>* ticks = nullptr;

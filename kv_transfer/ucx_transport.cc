@@ -137,6 +137,7 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
   parts.policy.require_rdma = options.require_rdma;
   parts.policy.min_bandwidth = options.min_bandwidth;
   parts.allow_mixed_numerics = options.allow_mixed_numerics;
+  parts.stuck_after = options.stuck_after;
   parts.seed = options.seed;
   parts.bell = options.bell;
   parts.ticks = options.ticks;

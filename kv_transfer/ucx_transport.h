@@ -57,6 +57,7 @@ struct UcxTransportOptions {
   bool require_rdma = false;
   double min_bandwidth = 0;  // bytes per second
   bool allow_mixed_numerics = false;
+  absl::Duration stuck_after = LinkOptions().stuck_after;
   uint64_t seed = 0;     // chance handed in: back-off jitter, later incarnations
   Bell* bell = nullptr;  // rung when Poll has news
   const std::atomic<uint64_t>* ticks = nullptr;  // of the role loop; goes out with heartbeats

@@ -181,6 +181,7 @@ absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std
   options.require_rdma = config.kv_transfer.require_rdma;
   options.min_bandwidth = static_cast<double>(config.kv_transfer.min_bandwidth_bytes_per_second);
   options.allow_mixed_numerics = config.kv_transfer.allow_mixed_numerics;
+  options.stuck_after = kv::StuckAfter(config.kv_transfer.progress_timeout);
   options.seed = seed;
   options.bell = loop.bell();
   options.ticks = loop.turns();

@@ -35,6 +35,13 @@ request
 fault deafen_link who=p0 whom=d5 how=2)");
 }
 
+// Pushes were given up sooner than the link: a client that asked again was sent to it again.
+TEST_CASE("a link is given up no later than the pushes that it does not carry", "[found]") {
+  CheckClean(R"(
+cluster path=B router.attempts=1 router.progress_timeout=3s
+fault deafen_link who=p0 how=2)");
+}
+
 // The checker's fault: it missed that the queue was full for the second request, and that the
 // first one left room for the third, all while the front end stood still.
 TEST_CASE("a request that was rejected is not passed over", "[found]") {
