@@ -4,6 +4,7 @@
 #include "sim/faults.h"
 
 #include "base/ensure.h"
+#include "base/lease.h"
 
 namespace baton::sim {
 namespace {
@@ -60,6 +61,13 @@ void Stop(Cluster& cluster, const Fault& fault) {
       if (process.lives() == life && process.stopped()) process.SetStopped(false);
     });
   });
+}
+
+// A front end that stands still for longer than its lease.
+void Silence(Cluster& cluster, const Fault& fault) {
+  Fault longer = fault;
+  longer.lasts += kDeadAfter;
+  Stop(cluster, longer);
 }
 
 void Slow(Cluster& cluster, const Fault& fault) {
@@ -253,6 +261,18 @@ void HoldCalls(Cluster& cluster, const Fault& fault) {
       [how = fault.how](CallWeather& w) { SetHeld(w, how, false); });
 }
 
+// The streams of requests stand still, as flow control makes them; heartbeats pass, so that nobody
+// is taken for dead.
+void SetStalled(CallWeather& weather, uint32_t how, bool stalled) {
+  if (how != 2) weather.to_worker_stalled = stalled;
+  if (how != 1) weather.to_frontend_stalled = stalled;
+}
+void StallCalls(Cluster& cluster, const Fault& fault) {
+  CallsWeather(
+      cluster, fault, [how = fault.how](CallWeather& w) { SetStalled(w, how, true); },
+      [how = fault.how](CallWeather& w) { SetStalled(w, how, false); });
+}
+
 // One direction is lost without a word; after a while the connection is given up.
 void DeafenCalls(Cluster& cluster, const Fault& fault) {
   LogCalls(cluster, fault, " are half dead");
@@ -352,6 +372,8 @@ constexpr FaultKind kFaults[] = {
     {"refuse_calls", "f", "pd", 1, kShort, RefuseCalls},
     {"isolate", "fpd", "", 3, kShort, Isolate},
     {"split", "f", "", 256, kShort, Split},
+    {"stall_calls", "f", "pd", 3, kShort, StallCalls, nullptr, /*apart=*/true},
+    {"silence", "f", "", 1, absl::Seconds(1), Silence, nullptr, /*apart=*/true},
 };
 
 Party DrawParty(const char* roles, const ClusterOptions& cluster, Random& random) {

@@ -29,6 +29,7 @@ struct FaultKind {
   absl::Duration lasts_max;
   void (*apply)(Cluster&, const Fault&);
   void (*prepare)(Cluster&, const Fault&) = nullptr;  // before the cluster comes together
+  bool apart = false;  // drawn by itself, beside those that share a plan's faults
 };
 
 absl::Span<const FaultKind> AllFaults();

@@ -32,6 +32,14 @@ const CallWeather& CallNet::weather(uint32_t place, WorkerIndex index) const {
   return it == weather_.end() ? kFair : it->second;
 }
 
+bool CallNet::HeldToWorker(const Stream& stream, const CallWeather& weather) {
+  return weather.to_worker_held || (weather.to_worker_stalled && !stream.heartbeat);
+}
+
+bool CallNet::HeldToFrontend(const Stream& stream, const CallWeather& weather) {
+  return weather.to_frontend_held || (weather.to_frontend_stalled && !stream.heartbeat);
+}
+
 // ── lanes ───────────────────────────────────────────────────────────────────────────
 
 template <typename Message>
@@ -48,13 +56,16 @@ void CallNet::Push(StreamKey key, CallLane<Message>& lane, Message message) {
 
 template <typename Message>
 void CallNet::Cut(StreamKey key, CallLane<Message>& lane, bool held) {
-  // One that was ended in order delivers what it has, unless that cannot pass any more.
-  if (!lane.open || (lane.ended && !held)) return;
+  if (!lane.open) return;
+  if (lane.ended && !held) {  // in order: it delivers what it has
+    if (!lane.pending.empty()) lane.pending.back().second = StreamEnd{.broken = true};
+    return;
+  }
   const uint64_t kept = held ? 0 : random_.Between(0, lane.pending.size());
   lane.pending.erase(lane.pending.begin() + static_cast<ptrdiff_t>(kept), lane.pending.end());
   const absl::Time noticed = queue_.Now() + options_.loss_noticed;
   const absl::Time arrival = kept > 0 ? std::max(noticed, lane.pending.back().first) : noticed;
-  lane.pending.emplace_back(arrival, StreamEnd{});
+  lane.pending.emplace_back(arrival, StreamEnd{.broken = true});
   lane.ended = true;
   queue_.At(arrival, [this, key] { Pump(key); });
 }
@@ -81,10 +92,11 @@ void CallNet::PumpForward(StreamKey key) {
     if (it == streams_.end()) return;
     auto& pending = it->second.forward.pending;
     if (pending.empty() || pending.front().first > queue_.Now()) return;
-    const bool end = std::holds_alternative<StreamEnd>(pending.front().second);
+    const auto* end = std::get_if<StreamEnd>(&pending.front().second);
+    const bool broken = end != nullptr && end->broken;
     // The end of a broken way is noticed by each side alone; only a stopped reader waits.
-    if (worker(it->second.way.second).stopped || (weather(it->second.way).to_worker_held && !end))
-      return;
+    if (worker(it->second.way.second).stopped) return;
+    if (HeldToWorker(it->second, weather(it->second.way)) && !broken) return;
     ForwardCall message = std::move(pending.front().second);
     pending.pop_front();
     Deliver(key, std::move(message));
@@ -97,8 +109,9 @@ void CallNet::PumpBackward(StreamKey key) {
     if (it == streams_.end()) return;
     auto& pending = it->second.backward.pending;
     if (pending.empty() || pending.front().first > queue_.Now()) return;
-    const bool end = std::holds_alternative<StreamEnd>(pending.front().second);
-    if (weather(it->second.way).to_frontend_held && !end) return;
+    const auto* end = std::get_if<StreamEnd>(&pending.front().second);
+    const bool broken = end != nullptr && end->broken;
+    if (HeldToFrontend(it->second, weather(it->second.way)) && !broken) return;
     const SimWorkerClient* client = client_of(it->second.way);
     if (client != nullptr && client->stopped_) return;
     BackwardCall message = std::move(pending.front().second);
@@ -229,12 +242,12 @@ void CallNet::CutWay(const WayKey& key, bool client_hears, bool worker_hears) {
   for (const StreamKey stream_key : keys) {
     Stream& stream = streams_.at(stream_key);
     if (client_hears) {
-      Cut(stream_key, stream.backward, weather(key).to_frontend_held);
+      Cut(stream_key, stream.backward, HeldToFrontend(stream, weather(key)));
     } else {
       stream.backward.open = false;
     }
     if (worker_hears) {
-      Cut(stream_key, stream.forward, weather(key).to_worker_held);
+      Cut(stream_key, stream.forward, HeldToWorker(stream, weather(key)));
     } else {
       stream.forward.open = false;
     }
@@ -265,8 +278,12 @@ void CallNet::SetWeather(uint32_t place, WorkerIndex index, const CallWeather& w
   const CallWeather was = std::exchange(weather_[{place, index.value()}], weather);
   for (auto& [stream_key, stream] : streams_) {
     if (stream.way.second != index.value() || places_.at(stream.way.first) != place) continue;
-    if (was.to_worker_held && !weather.to_worker_held) Respace(stream_key, stream.forward);
-    if (was.to_frontend_held && !weather.to_frontend_held) Respace(stream_key, stream.backward);
+    if (HeldToWorker(stream, was) && !HeldToWorker(stream, weather)) {
+      Respace(stream_key, stream.forward);
+    }
+    if (HeldToFrontend(stream, was) && !HeldToFrontend(stream, weather)) {
+      Respace(stream_key, stream.backward);
+    }
   }
 }
 

@@ -43,13 +43,17 @@ struct CallOptions {
 struct CallWeather {
   bool to_worker_held = false;  // nothing passes, nothing is lost, nobody is told
   bool to_frontend_held = false;
+  bool to_worker_stalled = false;  // the same of requests' streams alone: heartbeats pass
+  bool to_frontend_stalled = false;
   bool refuses = false;  // no new connection comes about
   absl::Duration clog;   // each message may take so much longer
   bool any_held() const { return to_worker_held || to_frontend_held; }
 };
 
 // What travels on a stream; the last thing that a reader hears is its end.
-struct StreamEnd {};
+struct StreamEnd {
+  bool broken = false;  // noticed at the reader's own end: nothing has to pass for it
+};
 using ForwardCall = std::variant<StreamOpened, StreamMessage, FrontendAlive, StreamEnd>;
 using BackwardCall = std::variant<FromWorker, WorkerStatus, StreamEnd>;
 
@@ -110,6 +114,8 @@ class CallNet {
     CallLane<ForwardCall> forward;
     CallLane<BackwardCall> backward;
   };
+  static bool HeldToWorker(const Stream& stream, const CallWeather& weather);
+  static bool HeldToFrontend(const Stream& stream, const CallWeather& weather);
   struct Way {
     bool connected = false;
     StreamKey heartbeats = 0;

@@ -27,7 +27,7 @@ void DrawFaults(Plan& plan, Random& random) {
   std::vector<const FaultKind*> kinds;
   const double common = random.Chance(0.3) ? 1 : 0.35;
   for (const FaultKind& kind : AllFaults()) {
-    if (random.Chance(common)) kinds.push_back(&kind);
+    if (!kind.apart && random.Chance(common)) kinds.push_back(&kind);
   }
   if (kinds.empty()) return;
   const uint64_t count = random.Between(1, 10);
@@ -39,6 +39,17 @@ void DrawFaults(Plan& plan, Random& random) {
   }
 }
 
+// By chance of their own: the rest of a plan does not depend on them.
+void DrawApart(Plan& plan, Random random) {
+  for (const FaultKind& kind : AllFaults()) {
+    if (!kind.apart || !random.Chance(0.3)) continue;
+    const uint64_t count = random.Between(1, 4);
+    for (uint64_t i = 0; i < count; ++i) {
+      plan.faults.push_back(DrawFault(kind, plan.cluster, kFaultPhase, random));
+    }
+  }
+}
+
 }  // namespace
 
 Plan DrawPlan(uint64_t seed) {
@@ -47,6 +58,7 @@ Plan DrawPlan(uint64_t seed) {
   plan.cluster = DrawCluster(seed, random);
   DrawRequests(plan, random);
   if (random.Chance(0.9)) DrawFaults(plan, random);
+  if (!plan.faults.empty()) DrawApart(plan, Random(SplitMix64(seed ^ 0xa9a27)));
   return plan;
 }
 

@@ -129,6 +129,21 @@ TEST_CASE("cancelled at any moment, a request ends at once and owns nothing", "[
   }
 }
 
+TEST_CASE("cancelled while decode is asked what became of it, a request ends at once", "[sim]") {
+  Cluster cluster({});
+  REQUIRE(cluster.Ready());
+  Reply& reply = cluster.Submit(kLong);
+  REQUIRE(cluster.Until([&] { return cluster.fabric().writes_out() > 0; }));
+  cluster.net().SetHeld(cluster.frontend(0).calls(), cluster.decode(0).index(), true);
+  cluster.prefill(0).Crash();
+  cluster.Run(absl::Milliseconds(20));
+  cluster.Cancel(reply);
+  cluster.Run(absl::Milliseconds(1));
+  CHECK(reply.done());
+  cluster.net().SetHeld(cluster.frontend(0).calls(), cluster.decode(0).index(), false);
+  CheckEnd(cluster);
+}
+
 TEST_CASE("the deadline ends a request whatever it waits for", "[sim]") {
   for (int ms = 1; ms < 60; ms += 3) {
     Cluster cluster({});
@@ -395,14 +410,43 @@ TEST_CASE("a reservation whose front end cannot be reached expires by itself", "
   CheckEnd(cluster);
 }
 
+// Neither the cancel nor Revoke reaches it, and its lease is not over.
+TEST_CASE("a prefill that is cut off ends what waits in its queue by its back-stop", "[sim]") {
+  ClusterOptions options;
+  SetWay(options, 2);
+  options.decode_blocks = 128;
+  options.prefill_options.sequences_max = 1;
+  Cluster cluster(options);
+  REQUIRE(cluster.Ready());
+  WorkerProcess& prefill = cluster.prefill(0);
+  const auto cut = [&](bool off) {
+    cluster.net().SetHeld(cluster.frontend(0).calls(), prefill.index(), off);
+    cluster.fabric().Cut(prefill.process(), cluster.decode(0).process(), off);
+  };
+  const Ask ask{.prompt_tokens = 150, .deadline = absl::Milliseconds(200)};
+  std::vector<Reply*> replies;
+  for (int i = 0; i < 2; ++i) replies.push_back(&cluster.Submit(ask));
+  REQUIRE(cluster.Until([&] { return prefill.prefill_metrics().waiting == 1; }));
+  cut(true);
+  cluster.Run(absl::Milliseconds(1500));
+  for (const Reply* reply : replies) CHECK(reply->done());
+  CHECK(prefill.Status().attempts == 0);
+  cut(false);
+  CheckEnd(cluster);
+}
+
 TEST_CASE("a front end that goes silent loses its lease, and everything it had at its workers",
           "[sim]") {
-  Cluster cluster({});
+  ClusterOptions options;
+  options.engine.step = absl::Milliseconds(10);  // the answer takes longer than the lease
+  Cluster cluster(options);
   REQUIRE(cluster.Ready());
   Reply& reply = cluster.Submit({.prompt_tokens = 150, .new_tokens = 800});
   cluster.Until([&] { return !reply.tokens.empty(); });
   cluster.frontend(0).SetStopped(true);
-  cluster.Run(absl::Milliseconds(2500));
+  cluster.Run(absl::Milliseconds(1500));
+  CHECK(cluster.decode(0).Status().attempts == 1);
+  cluster.Run(absl::Milliseconds(1000));
   CHECK(cluster.decode(0).Status().attempts == 0);
   cluster.frontend(0).SetStopped(false);
   cluster.Until([&] { return reply.done(); });
