@@ -19,9 +19,14 @@ Reply& Cluster::SubmitOne(const Ask& ask, uint64_t asked, uint32_t choice) {
   reply.frontend = ask.frontend;
   const uint64_t own = 1000000 + asked;
   const uint64_t content = ask.content != 0 ? ask.content : own;
+  // Contents differ in their first page and in every other one: equal blocks stand behind
+  // different prefixes.
+  constexpr uint64_t kCommon = 999999;
   reply.sequence.prompt = ask.history;
   for (uint32_t i = 0; i < ask.prompt_tokens; ++i) {
-    const uint64_t of = i < ask.shared_tokens ? content : own;
+    const uint32_t page = i / kBlockTokens;
+    const bool common = ask.content != 0 && page > 0 && page % 2 == 0;
+    const uint64_t of = i >= ask.shared_tokens ? own : common ? kCommon : content;
     reply.sequence.prompt.push_back(
         static_cast<TokenId>(CounterRandom(of, 0, i) % options_.engine.vocab_size));
   }

@@ -59,7 +59,7 @@ void Poisson(Requests& requests, const ClusterOptions& cluster, absl::Duration s
   }
 }
 
-// Many at the same moment, now and then.
+// Many at the same moment, now and then; every other time all ask the same.
 void Bursts(Requests& requests, const ClusterOptions& cluster, absl::Duration span,
             Random& random) {
   const uint64_t bursts = random.Between(1, 3);
@@ -71,6 +71,7 @@ void Bursts(Requests& requests, const ClusterOptions& cluster, absl::Duration sp
       ask.prompt_tokens = Number(random, 1, 150);
       ask.new_tokens = Number(random, 1, 20);
       ask.deadline = absl::Milliseconds(random.Between(200, 20000));
+      if (burst % 2 == 1) ask.content = 4;
     }
   }
 }
@@ -107,6 +108,7 @@ void LongAnswers(Requests& requests, const ClusterOptions& cluster, absl::Durati
     Ask& ask = AddRequest(requests, cluster, Upto(span / 4, random), random).ask;
     ask.prompt_tokens = Number(random, 1, 80);
     ask.new_tokens = Number(random, 100, 500);
+    if (i % 4 == 0) ask.new_tokens *= 2;  // longer than a lease
     ask.deadline = absl::Seconds(random.Between(5, 300));
   }
 }
