@@ -327,6 +327,7 @@ void SimFabric::Resume(Index index) {
   SimProcess& process = life(index);
   ENSURE(process.alive && process.paused);
   process.paused = false;
+  if (checkers_ != nullptr) checkers_->Resumed(process.id, queue_.Now());
   std::vector<EventQueue::Action> held;
   held.swap(process.held);
   for (EventQueue::Action& action : held) As(&process, std::move(action));

@@ -210,6 +210,7 @@ void AttemptsChecker::OpenedReserve(WorkerIndex worker, StreamId stream, const R
   request->begun = true;
   request->reserved = request->free_of_blame = request->revoked = request->spoke = false;
   request->writer_failed = request->settled = false;
+  request->writer_excused = request->writer_blamed = false;
   request->sign_of_life = request->revoked_at = absl::InfiniteFuture();
   CheckWriter(worker, *request, reserve);
   if (now_ - workers_[worker].refused < options_.full_backoff) {
@@ -385,13 +386,20 @@ void AttemptsChecker::HeardOn(const router::StreamSaid& said) {
     const bool handed_back = ended->preempted || (!stream.decode && no_room);
     request->free_of_blame |= handed_back || full;
     if (stream.decode && request->revoked) Blame(*request);
+    if (stream.decode && absl::IsUnavailable(ended->why) && !handed_back) {
+      CountWriterFault(*request);
+    }
     if (full) workers_[stream.worker].refused = now_;
+    if (!stream.decode) {
+      request->writer_excused = handed_back || !absl::IsUnavailable(ended->why);
+    }
     if (!stream.decode && !handed_back) WriterFailed(*request);
     Forget(said.stream);
   } else if (const auto* settled = std::get_if<Settled>(&said.message)) {
     request->revoked_at = absl::InfiniteFuture();
     request->settled = !settled->committed;
     if (request->settled) Blame(*request);
+    if (request->settled) CountWriterFault(*request);
     spoken_.insert(request->client);
   } else if (std::holds_alternative<Progress>(said.message)) {
     request->sign_of_life = now_;
@@ -412,6 +420,14 @@ AttemptsChecker::Request* AttemptsChecker::OfPrefill(StreamId stream) {
 // Decode lives and says that nothing was committed: it was the writer.
 void AttemptsChecker::Blame(Request& request) {
   if (request.writer_failed) request.failed_writers.insert(request.writer->incarnation);
+}
+
+// Nothing came of a ticket: decode had nothing else to wait for.
+void AttemptsChecker::CountWriterFault(Request& request) {
+  const bool pushing = request.reserved && !request.ticket.empty() && !request.spoke;
+  if (!pushing || request.writer_excused || request.writer_blamed) return;
+  request.writer_blamed = true;
+  ++writer_faults_;
 }
 
 void AttemptsChecker::WriterFailed(Request& request) {

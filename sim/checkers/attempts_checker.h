@@ -58,6 +58,7 @@ class AttemptsChecker {
   uint64_t resumes() const { return resumes_; }
   uint64_t waiting_tokens() const;  // of requests that hold no reservation
   uint64_t running() const;         // requests whose current attempt has said a token
+  uint64_t writer_faults() const { return writer_faults_; }  // attempts that failed by their writer
 
  private:
   struct Stream {
@@ -84,6 +85,8 @@ class AttemptsChecker {
     // The current attempt's push will not end by itself since then, or decode was asked then.
     absl::Time sign_of_life = absl::InfiniteFuture(), revoked_at = absl::InfiniteFuture();
     bool writer_failed = false, settled = false;
+    bool writer_excused = false;  // it handed the attempt back, or the request was to blame
+    bool writer_blamed = false;   // the attempt counts among writer_faults()
     absl::btree_set<Incarnation> failed_writers;
     std::vector<uint8_t> ticket;      // of the current attempt
     std::optional<WorkerRef> writer;  // that its Reserve named
@@ -107,6 +110,7 @@ class AttemptsChecker {
   Request* OfPrefill(StreamId stream);
   void WriterFailed(Request& request);
   void Blame(Request& request);
+  void CountWriterFault(Request& request);
   void CheckWriter(router::WorkerIndex decode, const Request& request, const Reserve& reserve);
   void Over(const router::Over& over);
   void CheckRejected(const router::Over& over);
@@ -143,7 +147,7 @@ class AttemptsChecker {
   absl::Time looked_;
   absl::btree_set<router::ClientKey> spoken_;  // who was heard of in this tick
   size_t decode_streams_ = 0;
-  uint64_t attempts_ = 0, resumes_ = 0;
+  uint64_t attempts_ = 0, resumes_ = 0, writer_faults_ = 0;
 };
 
 // The seam itself, watched.

@@ -285,6 +285,7 @@ bool Checkers::AfterTick(LifeId life, absl::Time now) {
   for (const StreamId stream : std::exchange(worker.closing, {})) worker.streams.erase(stream);
   if (now - worker.looked >= absl::Milliseconds(5)) {
     worker.looked = now;
+    k7_.CheckSilence(life);
     k9_.Ticked(worker, now);
     k9_.Drains(worker, now, k5_.limits());
     size_t waiting = 0, preempted = 0;

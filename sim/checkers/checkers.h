@@ -61,7 +61,10 @@ class Checkers {
   void Gone(LifeId life);
   void Framed(LifeId from, LifeId to, absl::Span<const uint8_t> frame);
   void FrameArrived(LifeId at, LifeId from, absl::Time now) { k7_.Arrived(at, from, now); }
-  // After a role loop took its events in: no grant is open whose writer is gone and was not
+  void Resumed(LifeId life, absl::Time now) { k7_.Resumed(life, now); }
+  // After a role loop took its events in: no link is up whose other end is silent.
+  void CheckSilence(LifeId life) { k7_.CheckSilence(life); }
+  // Likewise: no grant is open whose writer is gone and was not
   // told as failed.
   void CheckOpen(LifeId owner);
   // When nothing is under way: what a core reports of itself.

@@ -3,6 +3,8 @@
 
 #include "sim/checkers/k7_incarnation.h"
 
+#include <algorithm>
+
 #include "base/lease.h"
 
 namespace baton::sim {
@@ -26,6 +28,22 @@ void K7Incarnation::CheckDead(const LifeFacts& facts, Incarnation peer) {
     if (it == heard_.end() || log_.now() - it->second >= 0.9 * kDeadAfter) return;
     log_.Violation("K7: ", facts.name(), " declares ", other.name(), " dead, of which it heard ",
                    absl::FormatDuration(log_.now() - it->second), " ago");
+  }
+}
+
+void K7Incarnation::CheckSilence(LifeId life) {
+  constexpr absl::Duration kSlack = absl::Milliseconds(200);  // clocks drift, transports tick
+  const LifeFacts& facts = book_.life(life);
+  const auto resumed = resumed_.find(life);
+  for (auto it = heard_.lower_bound({life, 0}); it != heard_.end(); ++it) {
+    if (it->first.first != life) break;
+    const LifeFacts& other = book_.life(it->first.second);
+    if (!facts.links.contains(other.incarnation)) continue;
+    absl::Time since = it->second;
+    if (resumed != resumed_.end()) since = std::max(since, resumed->second);
+    if (log_.now() - since < kDeadAfter + kSlack) continue;
+    log_.Violation("K7: ", facts.name(), " keeps its link to ", other.name(), ", silent for ",
+                   absl::FormatDuration(log_.now() - since));
   }
 }
 

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // K7: a restarted process has a new incarnation; nothing of the old one is used again, and one
-// that was declared dead gets no ticket any more.
+// that was declared dead gets no ticket any more.  A peer is given up when it was silent for 2 s,
+// and not before.
 //
-// Cost: one look-up per ticket, link and posted write.
+// Cost: one look-up per ticket, link and posted write; now and then one per link.
 #pragma once
 
 #include "sim/checkers/book.h"
@@ -23,6 +24,10 @@ class K7Incarnation {
   void Granted(LifeId owner, const kv::Ticket& ticket);
   // A frame of the peer reaches it.
   void Arrived(LifeId at, LifeId from, absl::Time now) { heard_[{at, from}] = now; }
+  // It stood still until now, and could hear nobody.
+  void Resumed(LifeId life, absl::Time now) { resumed_[life] = now; }
+  // After its role loop took its events in: no link is up whose other end is silent.
+  void CheckSilence(LifeId life);
   // A write leaves for the process at the other end of its link.
   void Posted(LifeId writer, LifeId owner, const kv::DataWrite& write);
 
@@ -36,6 +41,7 @@ class K7Incarnation {
 
   absl::btree_set<Incarnation> seen_;
   absl::btree_map<std::pair<LifeId, LifeId>, absl::Time> heard_;
+  absl::btree_map<LifeId, absl::Time> resumed_;
 };
 
 }  // namespace baton::sim

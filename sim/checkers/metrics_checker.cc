@@ -85,6 +85,12 @@ void MetricsChecker::Check(const std::string& frontend, const AttemptsChecker& s
   const uint64_t ended =
       std::accumulate(snapshot.attempts.begin(), snapshot.attempts.end(), uint64_t{0});
   Equal(frontend, "attempts ended", ended, seen.attempts() - seen.open_attempts());
+  const uint64_t by_writer =
+      snapshot.attempts[static_cast<size_t>(router::AttemptResult::kPrefillFailed)];
+  if (by_writer < seen.writer_faults()) {
+    log_.Violation("metrics: ", frontend, " reports ", by_writer,
+                   " attempts that failed by prefill, but ", seen.writer_faults(), " did");
+  }
   Equal(frontend, "resumes", snapshot.resumes, seen.resumes());
   Equal(frontend, "protocol errors", snapshot.protocol_errors, 0);
 }

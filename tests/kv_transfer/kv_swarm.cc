@@ -27,6 +27,7 @@ SimNetOptions KvSwarm::Net(Random& random) {
   SimNetOptions net;
   net.late_chance = random.Unit() * 0.2;
   net.late_max = absl::Milliseconds(random.Between(1, 1500));
+  if (random.Chance(0.5)) net.write_jitter = absl::Milliseconds(random.Between(1, 20));
   net.exit_max = absl::Milliseconds(random.Between(1, 800));  // a dying process still copies
   return net;
 }
@@ -186,6 +187,7 @@ void KvSwarm::OwnerTick(OwnerLoop& owner, bool start) {
   fabric_.owner(owner.index).Poll(events);
   for (const kv::TransportEvent& event : events) OwnerHears(owner, event);
   checkers_.CheckOpen(fabric_.life_id(owner.index));
+  checkers_.CheckSilence(fabric_.life_id(owner.index));
   std::vector<Generation> open;
   for (const auto& [generation, job] : owner.jobs) {
     if (!job.revoked) open.push_back(generation);
@@ -275,6 +277,7 @@ void KvSwarm::WriterTick(WriterLoop& writer) {
       }
     }
   }
+  checkers_.CheckSilence(fabric_.life_id(writer.index));
   Deliver(writer);
   std::vector<kv::GrantKey> over;
   for (auto& [key, job] : writer.jobs) {
