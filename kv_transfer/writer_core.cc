@@ -134,7 +134,6 @@ void WriterCore::PostWaiting(LinkId id) {
     if (flow.writes == 0) link->moved = now_;
     flow.bytes += bytes;
     ++flow.writes;
-    bytes_in_flight_ += bytes;
     ++owners_.at(key.owner).posted[key.generation];
     io_.Post(id, std::move(next.write));
   }
@@ -228,7 +227,6 @@ void WriterCore::FinishIfOver(uint64_t number) {
   if (Link* link = Find(posted.link)) {
     link->moved = flow.writes > 0 ? now_ : absl::InfiniteFuture();
   }
-  bytes_in_flight_ -= posted.bytes;
   if (posted.status.ok()) {
     const auto push = pushes_.find(posted.key);
     if (push != pushes_.end()) push->second.pieces_done += posted.pieces;
@@ -391,11 +389,17 @@ void WriterCore::LinkEnded(const Link& link, const absl::Status& why, bool) {
   for (const uint64_t number : unanswered) FinishIfOver(number);
 }
 
+uint64_t WriterCore::bytes_in_flight() const {
+  uint64_t bytes = 0;
+  for (const auto& [link, flow] : flows_) bytes += flow.bytes;
+  return bytes;
+}
+
 void WriterCore::DataClosed(LinkId link, bool) {
   ENSURE(Find(link) == nullptr);
   const auto flow = flows_.find(link);
   if (flow == flows_.end()) return;
-  ENSURE(flow->second.writes == 0);
+  ENSURE(flow->second.writes == 0 && flow->second.bytes == 0);
   ENSURE(flow->second.waiting.empty());
   flows_.erase(flow);
 }

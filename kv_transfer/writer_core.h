@@ -63,7 +63,7 @@ class WriterCore final : public LinkCore {
   void DataClosed(LinkId link, bool fenced) override;
 
   // ── for metrics ───────────────────────────────────────────────────────────────────
-  uint64_t bytes_in_flight() const { return bytes_in_flight_; }
+  uint64_t bytes_in_flight() const;  // costs a look at every link
   size_t writes_waiting() const { return writes_waiting_; }
   size_t pushes() const { return pushes_.size(); }
 
@@ -136,7 +136,6 @@ class WriterCore final : public LinkCore {
   absl::btree_map<Incarnation, Owner> owners_;
   std::deque<Incarnation> superseded_;  // owners that were replaced (K7)
   uint64_t last_write_ = 0;
-  uint64_t bytes_in_flight_ = 0;
   size_t writes_waiting_ = 0;
 };
 
