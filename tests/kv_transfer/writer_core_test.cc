@@ -88,6 +88,19 @@ TEST_CASE("rule 4: while it drains a writer takes neither links nor tickets") {
   CHECK(absl::IsUnavailable(writer.Refused(MakeTicket(kOwner, 2, kWriter))));
 }
 
+// The owner says as much before the link is up (Heartbeat.lowest_open); this does not wait for it.
+TEST_CASE("K7: a reborn writer refuses a ticket of its earlier incarnation") {
+  Writer writer;
+  writer.Up(kLink1, Owner());
+  writer.Frame(kLink1, DeclaredDead{Incarnation(kWriter)});
+  const auto reborn = writer.Take<Reborn>();
+  REQUIRE(reborn.size() == 1);
+  writer.Take<PeerDown>();
+  writer.Up(kLink2, Owner());
+  CHECK(absl::IsUnavailable(writer.Refused(MakeTicket(kOwner, 1, kWriter))));
+  CHECK(writer.Refused(MakeTicket(kOwner, 2, reborn[0].incarnation.value())).ok());
+}
+
 TEST_CASE("rule 11: accepting a ticket closes its generation") {
   Writer writer;
   writer.Up(kLink1, Owner());
