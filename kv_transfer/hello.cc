@@ -103,6 +103,7 @@ void Put(ByteWriter& out, const Hello& hello) {
   out.Put<uint8_t>(static_cast<uint8_t>(hello.role));
   PutText(out, hello.self.worker);
   out.Put<uint64_t>(hello.self.incarnation.value());
+  PutText(out, hello.to);
   PutText(out, hello.process.boot_id);
   out.Put<uint64_t>(hello.process.pid_namespace);
   out.Put<uint32_t>(hello.process.pid);
@@ -134,6 +135,7 @@ Hello GetHello(ByteReader& in) {
   hello.role = static_cast<Role>(in.Get<uint8_t>());
   hello.self.worker = in.GetString(kTextMax);
   hello.self.incarnation = Incarnation(in.Get<uint64_t>());
+  hello.to = in.GetString(kTextMax);
   hello.process.boot_id = in.GetString(kTextMax);
   hello.process.pid_namespace = in.Get<uint64_t>();
   hello.process.pid = in.Get<uint32_t>();

@@ -19,7 +19,7 @@
 
 namespace baton::kv {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 
 // A process for ever: pids are reused, (boot, namespace, pid, start time) is not.
 struct ProcessId {
@@ -41,6 +41,7 @@ struct DataPathOffer {
 struct Hello {
   uint32_t protocol = kProtocolVersion;
   WorkerRef self;
+  std::string to;  // the worker that a writer means to reach; an owner says none
   Role role = Role::kPrefill;
   ProcessId process;
   std::string host;

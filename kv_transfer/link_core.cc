@@ -20,7 +20,7 @@ LinkCore::LinkCore(const LinkOptions& options, Hello self, LinkIo& io)
   ENSURE(options.dead_after > options.heartbeat_interval);
 }
 
-void LinkCore::LinkOpened(LinkId id, absl::Time now) {
+void LinkCore::LinkOpened(LinkId id, const std::string& to, absl::Time now) {
   ENSURE(now >= now_);
   now_ = now;
   if (!accepts_links()) {
@@ -33,10 +33,13 @@ void LinkCore::LinkOpened(LinkId id, absl::Time now) {
   }
   Link link;
   link.id = id;
+  link.to = to;
   link.since = link.heard = link.said = link.ticks_changed = now;
   const bool fresh = links_.emplace(id, link).second;
   ENSURE(fresh);
-  Send(link, self_);
+  Hello hello = self_;
+  hello.to = to;
+  Send(link, hello);
 }
 
 void LinkCore::FrameArrived(LinkId id, absl::Span<const uint8_t> bytes, absl::Time now) {
@@ -80,6 +83,14 @@ void LinkCore::HelloArrived(LinkId id, const Hello& hello) {
     Refuse(*link, *refusal);
     return;
   }
+  // Before it could replace the link that this peer has under its own address.
+  if (const std::optional<Refusal> refusal = CheckMeant(*link, hello)) {
+    if (!link->to.empty()) {
+      Emit(PeerDown{{link->to, Incarnation()}, absl::FailedPreconditionError(refusal->message)});
+    }
+    Refuse(*link, *refusal);
+    return;
+  }
   const auto same_name = [&](const auto& entry) {
     return entry.first != id && entry.second.peer &&
            entry.second.peer->self.worker == hello.self.worker;
@@ -97,6 +108,18 @@ void LinkCore::HelloArrived(LinkId id, const Hello& hello) {
   }
   link->peer = hello;
   HelloAccepted(*link);
+}
+
+std::optional<Refusal> LinkCore::CheckMeant(const Link& link, const Hello& hello) const {
+  if (!link.to.empty() && link.to != hello.self.worker) {
+    return Refusal{"worker", absl::StrCat("the address of ", link.to, " is answered by ",
+                                          hello.self.worker, ": check its `transfer`")};
+  }
+  if (!hello.to.empty() && hello.to != self_.self.worker) {
+    return Refusal{"worker",
+                   absl::StrCat("the peer means ", hello.to, ", this is ", self_.self.worker)};
+  }
+  return std::nullopt;
 }
 
 void LinkCore::Refuse(Link& link, const Refusal& refusal) {

@@ -31,7 +31,8 @@ class LinkCore {
   LinkCore& operator=(const LinkCore&) = delete;
 
   // ── what the driver brings (link_io.h has the order) ──────────────────────────────
-  void LinkOpened(LinkId link, absl::Time now);
+  // `to`: the configured name of the peer that was dialled; none: it dialled us, or it may be any.
+  void LinkOpened(LinkId link, const std::string& to, absl::Time now);
   // One whole frame (FrameCutter).  Foreign bytes: anything malformed ends the link.
   void FrameArrived(LinkId link, absl::Span<const uint8_t> frame, absl::Time now);
   void LinkLost(LinkId link, const absl::Status& why);
@@ -56,6 +57,7 @@ class LinkCore {
  protected:
   struct Link {
     LinkId id;
+    std::string to;  // whom we dialled
     LinkState state = LinkState::kHello;
     std::optional<Hello> peer;
     LinkInfo info;
@@ -87,6 +89,8 @@ class LinkCore {
   void Fence(Link& link) { link.state = LinkState::kFenced; }
   // Close, removal, LinkEnded.  `link` is gone after it.
   void EndLink(LinkId link, const absl::Status& why, bool silent = false);
+  // None: each end is whom the other means.
+  std::optional<Refusal> CheckMeant(const Link& link, const Hello& hello) const;
   void Refuse(Link& link, const Refusal& refusal);
   void Send(const Link& link, const Frame& frame) { io_.Send(link.id, EncodeFrame(frame)); }
   void Emit(TransportEvent event);

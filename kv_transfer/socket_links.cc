@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<SocketLinks>> SocketLinks::Create(const Options& 
     links->port_ = local.port();
     poller.Add(links->listener_.get(), kListener, true, false);
   }
-  for (const HostPort& target : options.dial) {
+  for (const DialTarget& target : options.dial) {
     links->dials_to_.emplace_back();
     links->dials_to_.back().target = target;
   }
@@ -164,6 +164,7 @@ LinkId SocketLinks::Open(Fd fd, Dial* dial) {
   }
   SocketEvent opened{.kind = SocketEvent::Kind::kOpened};
   opened.link = link;
+  if (dial != nullptr) opened.dialled = dial->target.name;
   events_.push_back(std::move(opened));
   return link;
 }
@@ -254,7 +255,8 @@ void SocketLinks::Release(LinkId link, bool good, absl::Time now) {
 
 void SocketLinks::DialFailed(Dial& dial, const absl::Status& why, absl::Time now) {
   if (!why.ok()) {
-    dial_error_ = absl::StrCat(dial.target.host, ":", dial.target.port, ": ", why.message());
+    dial_error_ =
+        absl::StrCat(dial.target.address.host, ":", dial.target.address.port, ": ", why.message());
   }
   if (dial.fd.open()) {
     poller_.Remove(dial.fd.get());
@@ -269,7 +271,7 @@ void SocketLinks::Advance(size_t index, absl::Time now) {
   Dial& dial = dials_to_[index];
   if (dial.state == Dial::State::kWaiting && now >= dial.at) {
     ++dials_;
-    dial.lookup = std::make_unique<AddressLookup>(dial.target);
+    dial.lookup = std::make_unique<AddressLookup>(dial.target.address);
     dial.state = Dial::State::kLookup;
     dial.at = now + options_.connect_max;
   }

@@ -34,6 +34,7 @@ namespace baton::kv {
 struct SocketEvent {
   enum class Kind : uint8_t { kOpened, kFrame, kLost, kFlow } kind = Kind::kOpened;
   LinkId link;
+  std::string dialled;  // kOpened: the name of the target; none: it dialled us
   std::vector<uint8_t> frame;
   absl::Status why;
   Fd flow;             // kFlow: no link, a connection that began as one (flow_wire.h)
@@ -43,11 +44,16 @@ struct SocketEvent {
 // Pause before attempt `failures` + 1: 50 ms doubling to 1 s, a quarter of it by chance.
 absl::Duration DialPause(uint32_t failures, Random& random);
 
+struct DialTarget {
+  std::string name;
+  HostPort address;
+};
+
 class SocketLinks {
  public:
   struct Options {
     std::optional<SocketAddress> listen;
-    std::vector<HostPort> dial;
+    std::vector<DialTarget> dial;
     uint32_t links_max = 256;
     uint64_t seed = 0;
     absl::Duration connect_max = absl::Seconds(2);
@@ -91,7 +97,7 @@ class SocketLinks {
   };
   struct Dial {
     enum class State : uint8_t { kWaiting, kLookup, kConnecting, kLinked };
-    HostPort target;
+    DialTarget target;
     State state = State::kWaiting;
     absl::Time at = absl::InfinitePast();  // next attempt, or when this one is given up
     std::unique_ptr<AddressLookup> lookup;

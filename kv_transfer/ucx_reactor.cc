@@ -152,7 +152,7 @@ bool UcxReactor::HandleSockets(absl::Time now) {
     for (SocketEvent& event : events) {
       switch (event.kind) {
         case SocketEvent::Kind::kOpened:
-          core_->LinkOpened(event.link, now);
+          core_->LinkOpened(event.link, event.dialled, now);
           break;
         case SocketEvent::Kind::kLost:
           core_->LinkLost(event.link, event.why);

@@ -3,6 +3,8 @@
 
 #include "kv_transfer/ucx_transport.h"
 
+#include <sys/resource.h>
+
 #include <thread>
 #include <utility>
 
@@ -21,7 +23,21 @@ namespace {
 // Transports that count as RDMA, for the check at start.
 constexpr char kRdmaTransports[] = "rc,dc,ud";
 
+// Registration would fail late, and only where the pool is large.
+absl::Status CheckMemlock(uint64_t pool_bytes) {
+  rlimit memlock = {};
+  getrlimit(RLIMIT_MEMLOCK, &memlock);
+  if (memlock.rlim_cur == RLIM_INFINITY || memlock.rlim_cur >= pool_bytes) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "kv_transfer.require_rdma is true, but memlock (`ulimit -l`) is ", memlock.rlim_cur >> 10,
+      " KiB and the KV pool has ", pool_bytes >> 10,
+      " KiB: set it to unlimited (systemd: LimitMEMLOCK=infinity; a container: IPC_LOCK)"));
+}
+
 absl::Status CheckRdma(const UcxTransportOptions& options) {
+  RETURN_IF_ERROR(CheckMemlock(options.layout.pool_bytes()));
   const auto rdma = UcxWorker::Create(
       {.path = DataPath::kMemoryWrites, .devices = options.devices, .transports = kRdmaTransports});
   if (rdma.ok()) return absl::OkStatus();
@@ -85,7 +101,7 @@ absl::Status ReadAddresses(const UcxTransportOptions& options, SocketLinks::Opti
   }
   for (const UcxTransportPeer& peer : options.peers) {
     ASSIGN_OR_RETURN(const HostPort target, SplitHostPort(peer.address));
-    sockets.dial.push_back(target);
+    sockets.dial.push_back({peer.worker, target});
   }
   return absl::OkStatus();
 }

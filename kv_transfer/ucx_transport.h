@@ -40,7 +40,7 @@ enum class TransportChoice : uint8_t {
 };
 
 struct UcxTransportPeer {
-  std::string worker;   // its configured name
+  std::string worker;   // its configured name; another one that answers is refused
   std::string address;  // its `transfer`, host:port
 };
 

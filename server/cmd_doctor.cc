@@ -140,7 +140,8 @@ void CheckMemory(const config::Config& config, Findings* findings) {
     findings->Add(Verdict::kOk, "memlock: enough for RDMA registration");
   } else if (config.kv_transfer.require_rdma) {
     findings->Add(Verdict::kFail, absl::StrFormat("memlock: %.0f MiB", Mebibytes(memlock.rlim_cur)),
-                  "RDMA is required: ulimit -l unlimited (LimitMEMLOCK=infinity)");
+                  "RDMA is required: ulimit -l unlimited (LimitMEMLOCK=infinity, or the "
+                  "capability IPC_LOCK in a container)");
   } else {
     findings->Add(Verdict::kOk, absl::StrFormat("memlock: %.0f MiB; only RDMA would need more",
                                                 Mebibytes(memlock.rlim_cur)));

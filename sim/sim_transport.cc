@@ -176,7 +176,8 @@ void SimFabric::TryConnect(size_t index) {
   wires_.emplace(link, wire);
   for (const int end : {kWriter, kOwner}) {
     SimProcess* process = wire.ends[end];
-    As(process, [process, link] { process->core().LinkOpened(link, process->now()); });
+    const std::string to = end == kWriter ? config(owner->index).worker : "";
+    As(process, [process, link, to] { process->core().LinkOpened(link, to, process->now()); });
   }
 }
 

@@ -11,6 +11,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from field import computed, front, idle, open_stream, post, requests, rig, run_rows
@@ -18,7 +19,7 @@ from rig import wait_for
 from streams import Streams, ask
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
-from cluster import FAILPOINTS, words  # noqa: E402
+from cluster import BATON, FAILPOINTS, MODEL, words  # noqa: E402
 
 
 # ── the end of workers ──────────────────────────────────────────────────────────────────────
@@ -260,6 +261,31 @@ def c68_tcp_is_said_not_hidden():
             info = node.metrics().find("baton_transport_info")
             assert info and all(l["transport"] == "tcp" and l["data_path"] == "B"
                                 for l, _ in info), info
+
+
+def c69_memlock_is_named_at_start():
+    text = ("version: 1\nmodel: {path: %s}\nkv_transfer: {require_rdma: true}\n"
+            "workers:\n  decode: [{name: decode-0}]\n  prefill: [{name: prefill-0}]\n")
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "cluster.yaml"
+        config.write_text(text % MODEL)
+        done = subprocess.run(["bash", "-c", 'ulimit -l 64; exec "$@"', "-", BATON, "serve", "--role",
+                               "decode", "--name", "decode-0", "--config", str(config)],
+                              capture_output=True, text=True, timeout=60)
+    assert done.returncode == 69, (done.returncode, done.stderr)
+    assert "memlock" in done.stderr and "IPC_LOCK" in done.stderr, done.stderr
+
+
+def c71_loopback_is_not_advertised_to_others():
+    text = ("version: 1\nworkers:\n  decode: [{name: decode-0, transfer: 127.0.0.1:9203}]\n"
+            "  prefill: [{name: prefill-0, listen: 10.1.2.3:9101, transfer: 10.1.2.3:9103}]\n")
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "cluster.yaml"
+        config.write_text(text)
+        done = subprocess.run([BATON, "check-config", "--config", str(config)],
+                              capture_output=True, text=True, timeout=20)
+    assert done.returncode == 78, (done.returncode, done.stderr)
+    assert "advertise_" in done.stderr and "127.0.0.1" in done.stderr, done.stderr
 
 
 def c97_sigterm_lets_streams_end_refuses_new_ones_and_exits_0():

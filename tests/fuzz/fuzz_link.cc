@@ -55,7 +55,7 @@ Ticket MakeTicket() {
 void Converse(LinkCore& core, const SilentIo& io, const Hello& peer, uint8_t how,
               absl::Span<const uint8_t> bytes) {
   const absl::Time now = absl::UnixEpoch();
-  core.LinkOpened(LinkId(1), now);
+  core.LinkOpened(LinkId(1), "", now);
   if (how & 1) {
     core.FrameArrived(LinkId(1), EncodeFrame(peer), now);
     core.DataReady(LinkId(1), {.transport = "fuzz", .data_path = how & 2 ? 'A' : 'B'});

@@ -83,7 +83,7 @@ struct Harness {
     core.FrameArrived(link, EncodeFrame(frame), now);
   }
   void Hi(LinkId link, const Hello& peer) {
-    core.LinkOpened(link, now);
+    core.LinkOpened(link, "", now);
     Frame(link, peer);
   }
   void Up(LinkId link, const Hello& peer, char path = 'A') {

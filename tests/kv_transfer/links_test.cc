@@ -153,6 +153,17 @@ TEST_CASE("a later connection of the same process replaces the earlier one") {
   CHECK(owner.Take<PeerDown>().size() == 1);
 }
 
+TEST_CASE("who means somebody else is refused before it replaces its own link") {
+  Owner owner;
+  owner.Up(kLink1, WriterHello());
+  Hello lost = WriterHello();
+  lost.to = "decode-9";
+  owner.Hi(kLink2, lost);
+  CHECK(owner.io.Sent<HelloRefused>(kLink2).at(0).message.find("decode-9") != std::string::npos);
+  CHECK(!owner.io.Closed(kLink1));
+  CHECK(owner.Take<PeerDown>().empty());
+}
+
 TEST_CASE("another process under a name that is alive is refused") {
   Owner owner;
   owner.Up(kLink1, WriterHello());
@@ -172,7 +183,7 @@ TEST_CASE("a known incarnation from another process is refused") {
 
 TEST_CASE("strangers cost a connection for 2 s at most") {
   Owner owner;
-  owner.core.LinkOpened(kLink1, owner.now);
+  owner.core.LinkOpened(kLink1, "", owner.now);
   SECTION("silent") {
     for (int i = 0; i < 20; ++i) owner.Pass(absl::Milliseconds(100));
   }
@@ -206,7 +217,7 @@ TEST_CASE("the number of connections is bounded") {
   OwnerCore::Options options;
   options.link.links_max = 2;
   Owner owner(options);
-  for (const LinkId link : {kLink1, kLink2, kLink3}) owner.core.LinkOpened(link, owner.now);
+  for (const LinkId link : {kLink1, kLink2, kLink3}) owner.core.LinkOpened(link, "", owner.now);
   CHECK(!owner.io.Closed(kLink2));
   CHECK(owner.io.Closed(kLink3));
 }

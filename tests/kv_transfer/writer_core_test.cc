@@ -82,7 +82,7 @@ TEST_CASE("rule 4: while it drains a writer takes neither links nor tickets") {
   writer.core.Accept(ticket);
   writer.Write(1, ticket, 0);
   writer.Frame(kLink1, DeclaredDead{Incarnation(kWriter)});
-  writer.core.LinkOpened(kLink2, writer.now);
+  writer.core.LinkOpened(kLink2, "", writer.now);
   CHECK(writer.io.Closed(kLink2));
   writer.Take<PushEnded>();
   CHECK(absl::IsUnavailable(writer.Refused(MakeTicket(kOwner, 2, kWriter))));
@@ -279,6 +279,22 @@ TEST_CASE("path B: a write is done when the owner says that it landed") {
     writer.Lose(kLink1);
     CHECK(absl::IsUnavailable(writer.Take<WriteDone>().at(0).status));
   }
+}
+
+TEST_CASE("whom we did not mean is refused before it replaces its own link") {
+  Writer writer;
+  writer.Up(kLink1, Owner());
+  const std::string answers = Owner().self.worker;
+  writer.core.LinkOpened(kLink2, "decode-9", writer.now);
+  CHECK(writer.io.Sent<Hello>(kLink2).at(0).to == "decode-9");
+  writer.Take<PeerDown>();
+  writer.Frame(kLink2, Owner());
+  CHECK(writer.io.Sent<HelloRefused>(kLink2).at(0).field == "worker");
+  CHECK(!writer.io.Closed(kLink1));
+  const auto downs = writer.Take<PeerDown>();
+  REQUIRE(downs.size() == 1);
+  CHECK(downs[0].peer.worker == "decode-9");
+  CHECK(downs[0].why.message().find(answers) != std::string::npos);
 }
 
 }  // namespace

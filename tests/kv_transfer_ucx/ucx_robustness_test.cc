@@ -134,6 +134,28 @@ TEST_CASE("pools of different sizes pair, other shapes are refused with the fiel
 }
 
 // The writer is this process here, the owner the one that dies.
+TEST_CASE("an address that leads to another worker is refused, and costs that one nothing") {
+  Pair pair(TransportChoice::kTcp);
+  pair.WaitUp();
+  End other;
+  auto options = WriterOptions(TransportChoice::kTcp, SmallLayout(8), pair.owner.transport->port());
+  options.self = {"prefill-1", Incarnation(0xf1)};
+  options.peers.push_back({"decode-1", options.peers[0].address});
+  other.Open(options);
+  REQUIRE(WaitFor(absl::Seconds(10), [&] {
+    return other.Find<PeerUp>() != nullptr && other.Find<PeerDown>() != nullptr;
+  }));
+  const PeerDown& down = *other.Find<PeerDown>();
+  CHECK(down.peer.worker == "decode-1");
+  CHECK(down.why.message().find("decode-0") != std::string::npos);
+  absl::SleepFor(absl::Milliseconds(500));
+  other.transport->Poll(other.events);
+  for (const TransportEvent& event : other.events) {
+    const auto* lost = std::get_if<PeerDown>(&event);
+    CHECK((lost == nullptr || lost->peer.worker == "decode-1"));
+  }
+}
+
 TEST_CASE("a dead owner's memory is unmapped within a second") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
