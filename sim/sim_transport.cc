@@ -231,6 +231,7 @@ void SimFabric::Close(SimProcess* from, kv::LinkId link) {
   const int end = wire->ends[kWriter] == from ? kWriter : kOwner;
   ENSURE(!wire->closed[end]);
   wire->closed[end] = true;
+  if (checkers_ != nullptr) checkers_->LinkEnded(from->id, wire->ends[1 - end]->id, queue_.Now());
   PairState& pair = pairs_[wire->pair];
   // What was said before arrives, or a reset overtakes it.  A cut connection says nothing.
   const bool reset = random_.Chance(0.3);

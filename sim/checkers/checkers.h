@@ -62,10 +62,10 @@ class Checkers {
   void Framed(LifeId from, LifeId to, absl::Span<const uint8_t> frame);
   void FrameArrived(LifeId at, LifeId from, absl::Time now) { k7_.Arrived(at, from, now); }
   void Resumed(LifeId life, absl::Time now) { k7_.Resumed(life, now); }
+  void LinkEnded(LifeId at, LifeId peer, absl::Time now) { k7_.Ended(at, peer, now); }
   // After a role loop took its events in: no link is up whose other end is silent.
   void CheckSilence(LifeId life) { k7_.CheckSilence(life); }
-  // Likewise: no grant is open whose writer is gone and was not
-  // told as failed.
+  // Likewise: no grant is open whose writer is gone and was not told as failed.
   void CheckOpen(LifeId owner);
   // When nothing is under way: what a core reports of itself.
   void CheckIdle(LifeId owner, const kv::OwnerCore& core);

@@ -4,6 +4,7 @@
 #include "sim/checkers/k7_incarnation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/lease.h"
 
@@ -24,10 +25,10 @@ void K7Incarnation::Self(LifeId life, const WorkerRef& self) {
 void K7Incarnation::CheckDead(const LifeFacts& facts, Incarnation peer) {
   for (const auto& [id, other] : book_.lives) {
     if (other.incarnation != peer || !other.alive) continue;
-    const auto it = heard_.find({facts.id, id});
-    if (it == heard_.end() || log_.now() - it->second >= 0.9 * kDeadAfter) return;
-    log_.Violation("K7: ", facts.name(), " declares ", other.name(), " dead, of which it heard ",
-                   absl::FormatDuration(log_.now() - it->second), " ago");
+    const absl::Duration silence = std::exchange(silence_[{facts.id, id}], absl::ZeroDuration());
+    if (silence >= 0.9 * kDeadAfter) return;
+    log_.Violation("K7: ", facts.name(), " declares ", other.name(), " dead, which was silent for ",
+                   absl::FormatDuration(silence));
   }
 }
 
@@ -45,6 +46,13 @@ void K7Incarnation::CheckSilence(LifeId life) {
     log_.Violation("K7: ", facts.name(), " keeps its link to ", other.name(), ", silent for ",
                    absl::FormatDuration(log_.now() - since));
   }
+}
+
+void K7Incarnation::Ended(LifeId at, LifeId peer, absl::Time now) {
+  const auto heard = heard_.find({at, peer});
+  if (heard == heard_.end()) return;
+  absl::Duration& silence = silence_[{at, peer}];
+  silence = std::max(silence, now - heard->second);
 }
 
 void K7Incarnation::Told(LifeId life, const kv::TransportEvent& event) {

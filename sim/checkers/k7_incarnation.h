@@ -28,6 +28,9 @@ class K7Incarnation {
   void Resumed(LifeId life, absl::Time now) { resumed_[life] = now; }
   // After its role loop took its events in: no link is up whose other end is silent.
   void CheckSilence(LifeId life);
+  // It ends its link to the peer, perhaps because that was silent; its role loop may be told
+  // much later, when the peer speaks again.
+  void Ended(LifeId at, LifeId peer, absl::Time now);
   // A write leaves for the process at the other end of its link.
   void Posted(LifeId writer, LifeId owner, const kv::DataWrite& write);
 
@@ -42,6 +45,8 @@ class K7Incarnation {
   absl::btree_set<Incarnation> seen_;
   absl::btree_map<std::pair<LifeId, LifeId>, absl::Time> heard_;
   absl::btree_map<LifeId, absl::Time> resumed_;
+  // The longest as a link ended, since the last that the role loop was told to be dead.
+  absl::btree_map<std::pair<LifeId, LifeId>, absl::Duration> silence_;
 };
 
 }  // namespace baton::sim

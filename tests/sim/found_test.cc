@@ -63,4 +63,16 @@ request
 request)");
 }
 
+// Not the code was wrong but the checker: it looked at the silence when the wedged role loop
+// took the news, not when the transport declared the writer dead.
+TEST_CASE("a writer is dead to a wedged decode, and speaks before the news is taken", "[found]") {
+  CheckClean(R"(
+cluster prefill=7
+request
+request
+fault stop who=p5 at=4.063s lasts=2.29s
+fault wedge at=4.957s lasts=1.61s
+fault wedge who=p5 at=4.597s lasts=3.93s)");
+}
+
 }  // namespace baton::sim
