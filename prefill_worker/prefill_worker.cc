@@ -159,6 +159,7 @@ void PrefillWorker::Open(const StreamOpened& opened, absl::Time now) {
   job.received = now;
   job.backstop = now + prefill->remaining + kBackstop;
   job.next_progress = now + options_.progress_interval;
+  job.reported = moves_;
   by_stream_[job.stream] = key;
   by_grant_[job.ticket.key] = key;
   ++queued_;
@@ -229,6 +230,7 @@ bool PrefillWorker::TryStart(Job& job, absl::Time now) {
   job.cached_tokens = job.computed = hits * kBlockTokens;
   job.state = State::kComputing;
   job.started = absl::InfiniteFuture();  // until its first chunk is submitted
+  ++moves_;
   ++active_;
   --queued_;
   queued_tokens_ -= tokens;
@@ -267,9 +269,11 @@ void PrefillWorker::SendProgress(absl::Time now) {
   for (auto& [key, job] : jobs_) {
     if (job.state == State::kEnding || now < job.next_progress) continue;
     job.next_progress = now + options_.progress_interval;
-    // A push that stands still shows no life: the front end's time-out is for that.
-    if (job.state == State::kPushing && job.pieces_written == job.pieces_reported) continue;
-    job.pieces_reported = job.pieces_written;
+    // What stands still shows no life: the front end's time-out is for that.  A push lives by
+    // its own writes; what is queued or computed, by whatever goes on here.
+    const uint64_t moved = job.state == State::kPushing ? job.moved : moves_;
+    if (moved <= job.reported) continue;
+    job.reported = moved;
     Emit(job.stream, Progress{job.computed});
   }
 }

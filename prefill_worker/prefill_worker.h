@@ -156,8 +156,9 @@ class PrefillWorker {
     bool in_step = false;
     bool push_over = false;  // PushEnded, Abandon or SendCommit: no more writes
     uint32_t writes_out = 0;
-    uint64_t pieces_written = 0;   // (layer, block) pairs
-    uint64_t pieces_reported = 0;  // of those, at the last Progress
+    uint64_t pieces_written = 0;  // (layer, block) pairs
+    uint64_t moved = 0;           // its last move, as `moves_` counts them
+    uint64_t reported = 0;        // the move that its last Progress told of
     std::optional<OutputToken> first_token;
     absl::Time backstop;
     absl::Time next_progress;
@@ -231,6 +232,7 @@ class PrefillWorker {
   uint64_t next_key_ = 1;
   uint64_t next_write_ = 1;
   uint64_t step_id_ = 0;  // of the last step submitted
+  uint64_t moves_ = 0;    // prompts started, layers and chunks computed, writes done
   uint64_t ticks_ = 0;
   std::vector<Chunk> step_;  // of the step that runs; empty: none does
   bool draining_ = false;

@@ -49,6 +49,7 @@ bool PrefillWorker::PollEngine(absl::Time now) {
 
 void PrefillWorker::OnLayerDone(const engine::LayerDone& done, absl::Time now) {
   ENSURE(!step_.empty() && done.step == step_id_ && done.layer < layout_.layers);
+  ++moves_;
   const bool last_layer = done.layer + 1 == layout_.layers;
   for (const Chunk& chunk : step_) {
     Job& job = jobs_.at(chunk.key);
@@ -82,6 +83,7 @@ void PrefillWorker::ChunkDone(Job& job, const Chunk& chunk, const absl::Status& 
   if (!status.ok()) return Fail(job, Failure::kEngine, Annotate(status, "model step"));
   ENSURE(job.state == State::kComputing && job.computed == chunk.begin);
   job.computed = chunk.end;
+  job.moved = ++moves_;
   totals_.prompt_tokens_computed += chunk.end - chunk.begin;
   const size_t full = std::min<size_t>(job.chain.size(), chunk.end / kBlockTokens);
   for (size_t i = chunk.begin / kBlockTokens; i < full; ++i) {
@@ -135,6 +137,7 @@ void PrefillWorker::OnWriteDone(const kv::WriteDone& done, absl::Time now) {
                 absl::UnavailableError(absl::StrCat("kv write: ", done.status.message())));
   }
   job.pieces_written += write.blocks;
+  job.moved = ++moves_;
   job.last_write_at = now;
   Log(PushEvent::Kind::kWritten, job, write.layer, write.blocks, now);
   if (const kv::PeerUp* owner = OwnerOf(job)) {

@@ -241,6 +241,27 @@ TEST_CASE("a queued or computing prompt shows life; a push that stands still doe
   CHECK(rig.heard.All<Progress>(stream).size() == 2);
 }
 
+TEST_CASE("a prompt that waits where nothing moves shows no life", "[prefill_worker]") {
+  Rig rig({.sequences_max = 1});
+  rig.Open(1, Prompt(40));
+  const StreamId stream = rig.Open(2, Prompt(40, 500));
+  const auto later = [&] {
+    rig.Alive();
+    rig.Tick(absl::Milliseconds(1000));
+    return rig.heard.All<Progress>(stream).size();
+  };
+  CHECK(later() == 0);  // a step that does not end
+  rig.engine.Complete();
+  CHECK(later() == 1);
+  CHECK(later() == 1);  // writes that do not end
+  rig.transport.Done(1);
+  CHECK(later() == 2);
+  CHECK(later() == 2);
+  rig.transport.Done(1);  // the push is over, and it starts
+  CHECK(later() == 3);
+  CHECK(later() == 3);
+}
+
 TEST_CASE("status says what is waiting and who can be reached", "[prefill_worker]") {
   Rig rig({.model_fingerprint = 5});
   rig.Open(1, Prompt(40));

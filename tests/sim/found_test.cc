@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/runner.h"
+#include "tests/sim/scenario.h"
 
 namespace baton::sim {
 namespace {
@@ -51,6 +52,24 @@ request at=1ms
 request cancel_after=937us
 request
 fault stop who=f0 lasts=1ms)");
+}
+
+// Queued behind it, a prompt showed life while nothing moved: it was waited for, beyond its
+// deadline, until the link was given up.
+TEST_CASE("a prompt that waits behind a push that stands still goes elsewhere", "[found]") {
+  ClusterOptions options;
+  options.path = 'B';
+  options.decode_blocks = 256;
+  options.prefill_options.sequences_max = 1;
+  options.router.progress_timeout = absl::Seconds(2);
+  Cluster cluster(options);
+  REQUIRE(cluster.Ready());
+  cluster.fabric().Deafen(cluster.prefill(0).process(), cluster.decode(0).process(),
+                          {.writer = false, .owner = false, .data = true});
+  for (int i = 0; i < 3; ++i) cluster.Submit(kLong);
+  cluster.Run(absl::Seconds(4));
+  for (const Reply& reply : cluster.replies()) CHECK(Right(cluster, reply));
+  CheckEnd(cluster);
 }
 
 // It was taken for a failure: with few attempts the client was told UNAVAILABLE though nothing
