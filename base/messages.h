@@ -35,6 +35,7 @@ struct WorkerRef {
 // Take memory for the attempt.  The answer is Reserved or Ended.
 struct Reserve {
   AttemptId attempt;
+  Incarnation decode;  // whom it was chosen for: another life may have other weights (K7, K8)
   Sequence sequence;
   absl::Duration remaining;         // of the request's deadline; the worker's back-stop is + 1 s
   std::optional<WorkerRef> writer;  // who would run the prompt; none: decode runs it itself

@@ -97,6 +97,10 @@ bool DecodeWorker::HandleInputs(absl::Time now) {
 }
 
 absl::Status DecodeWorker::CheckReserve(const Reserve& reserve) const {
+  // The front end chose an earlier life: what it knew of it, its weights above all, may differ.
+  if (reserve.decode != self_.incarnation) {
+    return absl::UnavailableError("the attempt is for another incarnation of a decode");
+  }
   const Sequence& sequence = reserve.sequence;
   RETURN_IF_ERROR(engine::CheckSequence(sequence, engine_.info().vocab_size, context_max_));
   ENSURE(BlocksFor(sequence.size()) <= pool_.size());

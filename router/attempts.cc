@@ -56,6 +56,7 @@ void Dispatcher::Impl::Open(Request& request, const Placement& placement) {
   attempt.decode = placement.decode;
   attempt.decode_life = peers_.at(placement.decode).health.status().self.incarnation;
   Reserve reserve{.attempt = {{self_, request.number}, ++request.attempts_opened},
+                  .decode = attempt.decode_life,
                   .sequence = request.sequence,
                   .remaining = request.deadline - now_,
                   .colocate_below = options_.colocate_below_tokens};

@@ -83,6 +83,7 @@ struct PutToWorker {
   void operator()(const Reserve& from) const {
     pb::Reserve* reserve = to->mutable_reserve();
     PutAttempt(from.attempt, reserve->mutable_attempt());
+    reserve->set_decode(from.decode.value());
     PutSequence(from.sequence, reserve->mutable_sequence());
     reserve->set_remaining_ns(absl::ToInt64Nanoseconds(from.remaining));
     if (from.writer.has_value()) PutRef(*from.writer, reserve->mutable_writer());
@@ -260,8 +261,10 @@ absl::StatusOr<FromWorker> GetEnded(const pb::Ended& from) {
 }
 
 absl::StatusOr<ToWorker> GetReserve(const pb::Reserve& from, const ConvertLimits& limits) {
+  if (from.decode() == 0) return Invalid("reserve.decode: the incarnation is 0");
   Reserve to;
   ASSIGN_OR_RETURN(to.attempt, GetAttempt(from.attempt()));
+  to.decode = Incarnation(from.decode());
   ASSIGN_OR_RETURN(to.sequence, GetSequence(from.sequence(), limits));
   ASSIGN_OR_RETURN(to.remaining, GetRemaining(from.remaining_ns()));
   if (from.has_writer()) {

@@ -208,6 +208,7 @@ void Checkers::Opened(WorkerFacts& worker, const StreamOpened& opened) {
   stream.remaining = sequence.remaining_tokens;
   stream.stop_ids = sequence.stop_ids;
   stream.behind_drain = worker.drain_heard;
+  if (reserve != nullptr) stream.decode = reserve->decode;
   if (reserve != nullptr && reserve->writer) stream.writer = reserve->writer->worker;
   if (prefill != nullptr) {
     stream.sequence = sequence.prompt;
@@ -259,6 +260,7 @@ void Checkers::Said(LifeId life, const WorkerOutput& output, absl::Time now) {
   if (stream == nullptr) return;
   if (const auto* reserved = std::get_if<Reserved>(&output.message)) {
     if (!reserved->ticket.empty() || stream->writer.empty()) fairness_.Granted(worker, *stream);
+    k7_.Reserved(life, stream->decode);
     stream->reserved = true;
     stream->ticket = !reserved->ticket.empty();
   } else if (std::holds_alternative<PromptStats>(output.message)) {

@@ -69,6 +69,12 @@ void K7Incarnation::Told(LifeId life, const kv::TransportEvent& event) {
   }
 }
 
+void K7Incarnation::Reserved(LifeId life, Incarnation decode) {
+  const LifeFacts& facts = book_.life(life);
+  if (decode == facts.incarnation) return;
+  log_.Violation("K7: ", facts.name(), " takes an attempt that is for another incarnation");
+}
+
 void K7Incarnation::Granted(LifeId owner, const kv::Ticket& ticket) {
   const LifeFacts& facts = book_.life(owner);
   if (facts.dead.contains(ticket.writer)) {

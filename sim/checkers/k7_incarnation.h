@@ -21,6 +21,8 @@ class K7Incarnation {
   // A worker's own name for its life is its transport's.
   void Self(LifeId life, const WorkerRef& self);
   void Told(LifeId life, const kv::TransportEvent& event);
+  // It takes an attempt that is for `decode`.
+  void Reserved(LifeId life, Incarnation decode);
   void Granted(LifeId owner, const kv::Ticket& ticket);
   // A frame of the peer reaches it.
   void Arrived(LifeId at, LifeId from, absl::Time now) { heard_[{at, from}] = now; }

@@ -22,6 +22,7 @@ namespace baton::sim {
 struct StreamFacts {
   uint64_t order = 0;  // in which the worker heard of it
   AttemptId attempt;
+  Incarnation decode;             // that a Reserve is for
   uint32_t first_index = 0;       // of the outputs to draw
   uint32_t remaining = 0;         // tokens
   std::string writer;             // that a Reserve names

@@ -172,6 +172,22 @@ TEST_CASE("the writer's failure or a broken link ends its landings, and says so"
   }
 }
 
+TEST_CASE("an attempt for another life of this worker is refused, and may be tried again",
+          "[decode_worker]") {
+  Rig rig;
+  for (const std::optional<WorkerRef>& writer :
+       {std::optional(kWriter), std::optional<WorkerRef>()}) {
+    const StreamId stream(writer ? 1 : 2);
+    rig.worker.Receive(StreamOpened{
+        stream, Reserve{fakes::Attempt(stream.value()), Incarnation(kSelf.incarnation.value() + 1),
+                        Prompt(40), absl::Seconds(9), writer, 0}});
+    rig.Tick();
+    CHECK(rig.heard.Code(stream) == absl::StatusCode::kUnavailable);
+  }
+  CHECK(rig.transport.grants.empty());
+  CHECK(rig.OwnsNothing());
+}
+
 TEST_CASE("a writer without a link gets no ticket", "[decode_worker]") {
   Rig rig;
   const StreamId stale = rig.Reserve(1, Prompt(40), WorkerRef{"prefill-0", Incarnation(8)});
@@ -283,8 +299,8 @@ TEST_CASE("a decode that was declared dead tells everyone and wants to exit (rul
 TEST_CASE("a second stream for a living attempt is refused", "[decode_worker]") {
   Rig rig;
   const StreamId first = rig.Reserve(1, Prompt(40));
-  rig.worker.Receive(StreamOpened{
-      StreamId(2), Reserve{fakes::Attempt(1), Prompt(40), absl::Seconds(9), kWriter, 0}});
+  rig.worker.Receive(StreamOpened{StreamId(2), Reserve{fakes::Attempt(1), kSelf.incarnation,
+                                                       Prompt(40), absl::Seconds(9), kWriter, 0}});
   rig.Tick();
   CHECK(rig.heard.Code(StreamId(2)) == absl::StatusCode::kInternal);
   rig.Commit(rig.TicketOf(first));
@@ -316,8 +332,8 @@ TEST_CASE("a full mailbox refuses streams but never loses a closing", "[decode_w
   Rig rig({.inputs_max = 1});
   const StreamId first = rig.Reserve(1, Prompt(40));
   rig.Alive();
-  rig.worker.Receive(StreamOpened{
-      StreamId(2), Reserve{fakes::Attempt(2), Prompt(20), absl::Seconds(9), kWriter, 0}});
+  rig.worker.Receive(StreamOpened{StreamId(2), Reserve{fakes::Attempt(2), kSelf.incarnation,
+                                                       Prompt(20), absl::Seconds(9), kWriter, 0}});
   rig.worker.Receive(StreamClosed{first});
   rig.Tick();
   CHECK(rig.heard.Code(StreamId(2)) == absl::StatusCode::kResourceExhausted);

@@ -140,8 +140,9 @@ TEST_CASE("random load on a small pool: every answer is the oracle's", "[decode_
         sequence.sampling.seed = random.Next();
         const StreamId stream(next);
         asked[stream] = sequence;
-        worker.Receive(
-            StreamOpened{stream, Reserve{fakes::Attempt(next++), sequence, absl::Hours(1), {}, 0}});
+        worker.Receive(StreamOpened{
+            stream,
+            Reserve{fakes::Attempt(next++), kSelf.incarnation, sequence, absl::Hours(1), {}, 0}});
       }
       if (next > 1 && random.Chance(0.003)) {
         const StreamId victim(random.Between(1, next - 1));

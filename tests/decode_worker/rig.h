@@ -33,8 +33,9 @@ struct Rig {
   StreamId Reserve(uint64_t n, const Sequence& sequence, std::optional<WorkerRef> writer = kWriter,
                    uint32_t colocate_below = 0, absl::Duration remaining = absl::Seconds(60)) {
     const StreamId stream(n);
-    worker.Receive(StreamOpened{
-        stream, baton::Reserve{fakes::Attempt(n), sequence, remaining, writer, colocate_below}});
+    worker.Receive(
+        StreamOpened{stream, baton::Reserve{fakes::Attempt(n), kSelf.incarnation, sequence,
+                                            remaining, writer, colocate_below}});
     Tick();
     return stream;
   }

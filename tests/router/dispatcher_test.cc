@@ -14,6 +14,7 @@ TEST_CASE("a short prompt is computed on decode and relayed to its end", "[route
   CHECK(h.call(0).worker == h.decode(0));
   CHECK_FALSE(h.reserve(0).writer.has_value());
   CHECK(h.reserve(0).remaining == absl::Seconds(60));
+  CHECK(h.reserve(0).decode == h.status(h.decode(0)).self.incarnation);
   h.SayColocated(0);
   CHECK(h.paths(client) == std::vector{Path::kColocated});
   h.Say(0, PromptStats{.computed_tokens = 10});

@@ -42,8 +42,8 @@ class WorkerClientFixture {
 };
 
 inline bool Same(const Reserve& a, const Reserve& b) {
-  return a.attempt == b.attempt && a.sequence == b.sequence && a.remaining == b.remaining &&
-         a.writer == b.writer && a.colocate_below == b.colocate_below;
+  return a.attempt == b.attempt && a.decode == b.decode && a.sequence == b.sequence &&
+         a.remaining == b.remaining && a.writer == b.writer && a.colocate_below == b.colocate_below;
 }
 inline bool Same(const Prefill& a, const Prefill& b) {
   return a.attempt == b.attempt && a.sequence == b.sequence && a.remaining == b.remaining &&
@@ -175,6 +175,7 @@ inline Sequence ContractSequence() {
 inline void ContractMessages(ContractRun& run) {
   SECTION("what opens a stream arrives whole") {
     const Reserve reserve{.attempt = {{run.fixture->self(), 5}, 2},
+                          .decode = Incarnation(0xfedcba9876543211),
                           .sequence = ContractSequence(),
                           .remaining = absl::Milliseconds(1500),
                           .writer = WorkerRef{"prefill-0", Incarnation(0xfedcba9876543210)},
@@ -238,12 +239,13 @@ inline void ContractMessages(ContractRun& run) {
     for (uint32_t i = 0; i < 3000; ++i) REQUIRE(std::get<Token>(*said[i]).index == i);
   }
   SECTION("a later message follows the one that opened the stream") {
-    StreamId stream = run.fixture->client().Open(
-        WorkerIndex(0), Reserve{.attempt = {{run.fixture->self(), 5}, 2},
-                                .sequence = ContractSequence(),
-                                .remaining = absl::Seconds(1),
-                                .writer = {},
-                                .colocate_below = 1});
+    StreamId stream =
+        run.fixture->client().Open(WorkerIndex(0), Reserve{.attempt = {{run.fixture->self(), 5}, 2},
+                                                           .decode = Incarnation(9),
+                                                           .sequence = ContractSequence(),
+                                                           .remaining = absl::Seconds(1),
+                                                           .writer = {},
+                                                           .colocate_below = 1});
     run.fixture->client().Send(stream, Revoke{});
     run.fixture->client().Close(stream);
     REQUIRE(run.Until([&] { return run.inputs[0].size() >= 3; }));

@@ -16,6 +16,7 @@ namespace pb = worker::v1;
 Reserve SomeReserve() {
   Reserve reserve;
   reserve.attempt = {{Incarnation(7), 5}, 2};
+  reserve.decode = Incarnation(UINT64_MAX - 1);
   reserve.sequence.prompt = {1, 2, 3};
   reserve.sequence.outputs = {4};
   reserve.sequence.remaining_tokens = 10;
@@ -32,6 +33,7 @@ TEST_CASE("a Reserve survives the wire", "[convert]") {
   REQUIRE(back.ok());
   const auto& reserve = std::get<Reserve>(*back);
   CHECK(reserve.attempt == SomeReserve().attempt);
+  CHECK(reserve.decode == SomeReserve().decode);
   CHECK(reserve.sequence == SomeReserve().sequence);
   CHECK(reserve.remaining == absl::Seconds(3));
   CHECK(reserve.writer == SomeReserve().writer);
@@ -49,6 +51,7 @@ TEST_CASE("a foreign Reserve that breaks a rule is refused by name", "[convert]"
     CHECK(back.status().message().find(field) != absl::string_view::npos);
   };
   refuse([](pb::Reserve* r) { r->mutable_attempt()->set_frontend(0); }, "frontend");
+  refuse([](pb::Reserve* r) { r->clear_decode(); }, "decode");
   refuse([](pb::Reserve* r) { r->mutable_sequence()->clear_prompt(); }, "prompt");
   refuse([](pb::Reserve* r) { r->mutable_sequence()->add_prompt(-1); }, "prompt");
   refuse([](pb::Reserve* r) { r->mutable_sequence()->add_prompt(100); }, "prompt");

@@ -270,6 +270,29 @@ TEST_CASE("the only decode is back within its grace: the answer goes on where it
   CheckEnd(cluster);
 }
 
+// Before the front end hears of it: by what it knows, the other decode has the right weights.
+TEST_CASE("an answer is not resumed on a decode that came back with other weights", "[sim]") {
+  ClusterOptions options;
+  options.decode = 2;
+  options.calls.loss_noticed = absl::Milliseconds(10);
+  Cluster cluster(options);
+  REQUIRE(cluster.Ready());
+  Reply& reply = cluster.Submit({.prompt_tokens = 20, .new_tokens = 40});
+  REQUIRE(cluster.Until([&] { return reply.tokens.size() >= 5; }));
+  const uint32_t first = cluster.decode(0).Status().attempts > 0 ? 0 : 1;
+  WorkerProcess& other = cluster.decode(1 - first);
+  cluster.decode(first).Crash();
+  cluster.Run(absl::Milliseconds(5));
+  other.Crash();
+  other.SetMisfit(WorkerProcess::Misfit::kModel);
+  other.Restart();
+  cluster.Run(absl::Seconds(1));
+  cluster.decode(first).Restart();
+  REQUIRE(cluster.Until([&] { return reply.done(); }));
+  CHECK(Right(cluster, reply));
+  CheckEnd(cluster);
+}
+
 TEST_CASE("a front end dies at any moment: its workers own nothing afterwards", "[sim]") {
   for (const absl::Duration moment : Moments()) {
     Cluster cluster({});

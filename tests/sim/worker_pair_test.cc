@@ -256,9 +256,9 @@ struct Pair {
     request.decode = StreamId(++streams);
     request.prefill = StreamId();
     const AttemptId id = IdOf(request);
-    decode.Receive(
-        StreamOpened{request.decode, Reserve{id, request.current, absl::Hours(1), kPrefill,
-                                             static_cast<uint32_t>(random.Between(0, 40))}});
+    decode.Receive(StreamOpened{
+        request.decode, Reserve{id, kDecode.incarnation, request.current, absl::Hours(1), kPrefill,
+                                static_cast<uint32_t>(random.Between(0, 40))}});
     by_stream[request.decode] = &request - requests.data();
   }
   AttemptId IdOf(const Asked& request) const {
