@@ -34,6 +34,15 @@ void SetNoDelay(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+absl::StatusOr<SocketAddress> Ask(int (*name)(int, sockaddr*, socklen_t*), int fd) {
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  if (name(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
+    return SystemError("asking a socket for an address");
+  }
+  return address;
+}
+
 }  // namespace
 
 absl::Status SocketConnection::Send(std::vector<uint8_t> frame) {
@@ -103,23 +112,8 @@ absl::StatusOr<Fd> Listen(const SocketAddress& address) {
   return fd;
 }
 
-absl::StatusOr<SocketAddress> LocalAddress(int fd) {
-  SocketAddress address;
-  address.size = sizeof address.storage;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
-    return SystemError("asking a socket for its address");
-  }
-  return address;
-}
-
-absl::StatusOr<SocketAddress> PeerAddress(int fd) {
-  SocketAddress address;
-  address.size = sizeof address.storage;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.size) != 0) {
-    return SystemError("asking a socket for its peer");
-  }
-  return address;
-}
+absl::StatusOr<SocketAddress> LocalAddress(int fd) { return Ask(::getsockname, fd); }
+absl::StatusOr<SocketAddress> PeerAddress(int fd) { return Ask(::getpeername, fd); }
 
 absl::Status ReadUpTo(int fd, size_t size_max, std::vector<uint8_t>& bytes) {
   const size_t before = bytes.size();
