@@ -250,41 +250,40 @@ void BreakCalls(Cluster& cluster, const Fault& fault) {
   cluster.net().Break(frontend.calls(), cluster.worker(fault.whom).index());
 }
 
-// how: 0 both ways, 1 towards the worker, 2 towards the front end.
-void SetHeld(CallWeather& weather, uint32_t how, bool held) {
-  if (how != 2) weather.to_worker_held = held;
-  if (how != 1) weather.to_frontend_held = held;
-}
-void HoldCalls(Cluster& cluster, const Fault& fault) {
-  CallsWeather(
-      cluster, fault, [how = fault.how](CallWeather& w) { SetHeld(w, how, true); },
-      [how = fault.how](CallWeather& w) { SetHeld(w, how, false); });
-}
-
+// One kind of standing still, in each direction.
+struct Ways {
+  bool CallWeather::*to_worker;
+  bool CallWeather::*to_frontend;
+};
+constexpr Ways kHeld = {&CallWeather::to_worker_held, &CallWeather::to_frontend_held};
 // The streams of requests stand still, as flow control makes them; heartbeats pass, so that nobody
 // is taken for dead.
-void SetStalled(CallWeather& weather, uint32_t how, bool stalled) {
-  if (how != 2) weather.to_worker_stalled = stalled;
-  if (how != 1) weather.to_frontend_stalled = stalled;
+constexpr Ways kStalled = {&CallWeather::to_worker_stalled, &CallWeather::to_frontend_stalled};
+
+// how: 0 both ways, 1 towards the worker, 2 towards the front end.
+void Set(CallWeather& weather, const Ways& ways, uint32_t how, bool on) {
+  if (how != 2) weather.*ways.to_worker = on;
+  if (how != 1) weather.*ways.to_frontend = on;
 }
-void StallCalls(Cluster& cluster, const Fault& fault) {
+template <const Ways& kWays>
+void StopCalls(Cluster& cluster, const Fault& fault) {
   CallsWeather(
-      cluster, fault, [how = fault.how](CallWeather& w) { SetStalled(w, how, true); },
-      [how = fault.how](CallWeather& w) { SetStalled(w, how, false); });
+      cluster, fault, [how = fault.how](CallWeather& w) { Set(w, kWays, how, true); },
+      [how = fault.how](CallWeather& w) { Set(w, kWays, how, false); });
 }
 
 // One direction is lost without a word; after a while the connection is given up.
 void DeafenCalls(Cluster& cluster, const Fault& fault) {
   LogCalls(cluster, fault, " are half dead");
   AlterCalls(cluster, fault.who.index, cluster.worker(fault.whom),
-             [&](CallWeather& w) { SetHeld(w, 1 + fault.how, true); });
+             [&](CallWeather& w) { Set(w, kHeld, 1 + fault.how, true); });
   cluster.queue().After(fault.lasts, [&cluster, fault] {
     if (!cluster.net().weather(fault.who.index, cluster.worker(fault.whom).index()).any_held()) {
       return;  // healed before
     }
     BreakCalls(cluster, fault);
     AlterCalls(cluster, fault.who.index, cluster.worker(fault.whom),
-               [&](CallWeather& w) { SetHeld(w, 1 + fault.how, false); });
+               [&](CallWeather& w) { Set(w, kHeld, 1 + fault.how, false); });
   });
 }
 
@@ -320,7 +319,7 @@ void SetPartition(Cluster& cluster, uint32_t how, bool cut, Parted parted) {
       for (uint32_t i = 0; i < options.count(role); ++i) {
         if (!parted(Party{'f', f}, Party{role, i})) continue;
         AlterCalls(cluster, f, cluster.worker(Party{role, i}),
-                   [&](CallWeather& w) { SetHeld(w, how, cut); });
+                   [&](CallWeather& w) { Set(w, kHeld, how, cut); });
       }
     }
   }
@@ -366,13 +365,13 @@ constexpr FaultKind kFaults[] = {
     {"refuse_link", "p", "d", 1, kShort, RefuseLink},
     {"deafen_link", "p", "d", 3, kNone, DeafenLink},
     {"break_calls", "f", "pd", 1, kNone, BreakCalls},
-    {"hold_calls", "f", "pd", 3, kShort, HoldCalls},
+    {"hold_calls", "f", "pd", 3, kShort, StopCalls<kHeld>},
     {"deafen_calls", "f", "pd", 2, kShort, DeafenCalls},
     {"clog_calls", "f", "pd", 3, kShort, ClogCalls},
     {"refuse_calls", "f", "pd", 1, kShort, RefuseCalls},
     {"isolate", "fpd", "", 3, kShort, Isolate},
     {"split", "f", "", 256, kShort, Split},
-    {"stall_calls", "f", "pd", 3, kShort, StallCalls, nullptr, /*apart=*/true},
+    {"stall_calls", "f", "pd", 3, kShort, StopCalls<kStalled>, nullptr, /*apart=*/true},
     {"silence", "f", "", 1, absl::Seconds(1), Silence, nullptr, /*apart=*/true},
 };
 
