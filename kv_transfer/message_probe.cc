@@ -22,8 +22,8 @@ constexpr uint64_t kStreamBytesMax = 64u << 20;
 
 }  // namespace
 
-MessageProbe::MessageProbe(uint64_t message_bytes, Send send)
-    : message_bytes_(message_bytes), send_(std::move(send)) {
+MessageProbe::MessageProbe(uint64_t message_bytes, Send send, TransportName transport)
+    : message_bytes_(message_bytes), send_(std::move(send)), transport_(std::move(transport)) {
   ENSURE(message_bytes_ >= kPatternBytes);
 }
 
@@ -37,7 +37,7 @@ void MessageProbe::Start(uint64_t token) {
 
 void MessageProbe::Fail(const absl::Status& why) {
   phase_ = Phase::kDone;
-  if (!result_.has_value()) result_ = why;
+  if (!result_.has_value() || result_->ok()) result_ = why;
 }
 
 void MessageProbe::SendProbe(uint64_t bytes, uint64_t seed) {
@@ -85,9 +85,11 @@ void MessageProbe::FinishStream(absl::Time now) {
   meter_.Note(bytes, now);
   if (meter_.elapsed(now) < kStreamMax && bytes < kStreamBytesMax) return;
   measure_.info.bandwidth_bytes_per_second = meter_.best(bytes, now);
+  measure_.info.data_path = 'B';
+  measure_.info.transport = transport_();
   measure_.per_operation = measure_.info.latency;
   phase_ = Phase::kDone;
-  if (!result_.has_value()) result_ = measure_;
+  result_ = measure_;
 }
 
 bool MessageProbe::Step() {

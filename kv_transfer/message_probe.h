@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,16 +29,19 @@ namespace baton::kv {
 class MessageProbe {
  public:
   using Send = std::function<void(const MessageHeader& header, absl::Span<const uint8_t> payload)>;
+  // What came up, asked for once it is measured.
+  using TransportName = std::function<std::string()>;
   // Messages of `message_bytes` measure the bandwidth.
-  MessageProbe(uint64_t message_bytes, Send send);
+  MessageProbe(uint64_t message_bytes, Send send, TransportName transport);
 
   void Start(uint64_t token);
   void OnMessage(const PathMessage& message, absl::Time now);
   // True if something was sent.
   bool Step();
+  // Also after a good measure: the path broke.  The first failure stays.
   void Fail(const absl::Status& why);
   bool under_way() const { return phase_ != Phase::kIdle && phase_ != Phase::kDone; }
-  // Once: latency and bandwidth; the path knows the rest.
+  // That of the path (ucx_path.h).
   const std::optional<absl::StatusOr<PathMeasure>>& result() const { return result_; }
 
  private:
@@ -49,6 +53,7 @@ class MessageProbe {
 
   const uint64_t message_bytes_;
   const Send send_;
+  const TransportName transport_;
   uint64_t token_ = 0;
   Phase phase_ = Phase::kIdle;
   std::vector<uint8_t> scratch_;

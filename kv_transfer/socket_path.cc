@@ -19,25 +19,22 @@ constexpr absl::Duration kConnectMax = absl::Seconds(2);
 
 }  // namespace
 
-SocketPath::SocketPath(const SocketAddress& owner, absl::Span<const uint8_t> pool, LinkId link,
-                       uint64_t key, SocketPoller& poller, PathHost& host)
+SocketPath::SocketPath(const SocketAddress& owner, absl::Span<const uint8_t> pool, uint64_t key,
+                       SocketPoller& poller, PathHost& host)
     : owner_(owner),
       pool_(pool),
-      link_(link),
       key_(key),
       poller_(poller),
       host_(host),
-      probe_(kProbeBytes, [this](const MessageHeader& header, absl::Span<const uint8_t> payload) {
-        Queue(header, {&payload, 1}, kProbeTag);
-      }) {}
+      probe_(
+          kProbeBytes,
+          [this](const MessageHeader& header, absl::Span<const uint8_t> payload) {
+            Queue(header, {&payload, 1}, kProbeTag);
+          },
+          [] { return "tcp"; }) {}
 
 SocketPath::~SocketPath() {
   for (size_t i = 0; i < flows_.size(); ++i) Poll(i, false);
-}
-
-void SocketPath::Fail(const absl::Status& why) {
-  probe_.Fail(why);
-  if (!result_.has_value() || result_->ok()) result_ = why;
 }
 
 void SocketPath::Begin(uint64_t token, absl::Time now) {
@@ -45,7 +42,7 @@ void SocketPath::Begin(uint64_t token, absl::Time now) {
   connect_until_ = now + kConnectMax;
   for (size_t i = 0; i < kFlows; ++i) {
     absl::StatusOr<Fd> fd = StartConnect(owner_);
-    if (!fd.ok()) return Fail(fd.status());
+    if (!fd.ok()) return probe_.Fail(fd.status());
     flows_.push_back(Flow{FlowSender(*std::move(fd))});
     Poll(i, true);
   }
@@ -78,28 +75,22 @@ void SocketPath::Connected(size_t index) {
   Flow& flow = flows_[index];
   Poll(index, false);
   const absl::Status connected = ConnectResult(flow.sender.fd());
-  if (!connected.ok()) return Fail(connected);
+  if (!connected.ok()) return probe_.Fail(connected);
   flow.connected = true;
   flow.sender.QueuePreamble(token_);
   Flush(index);
-  if (++connected_ < kFlows || result_.has_value()) return;
+  if (++connected_ < kFlows || result().has_value()) return;
   connect_until_ = absl::InfiniteFuture();
   probe_.Start(token_);
 }
 
 void SocketPath::OnMessage(const PathMessage& message, absl::Time now) {
-  if (closed_) return;
-  probe_.OnMessage(message, now);
-  if (result_.has_value() || !probe_.result().has_value()) return;
-  result_ = *probe_.result();
-  if (!result_->ok()) return;
-  (*result_)->info.transport = "tcp";
-  (*result_)->info.data_path = 'B';
+  if (!closed_) probe_.OnMessage(message, now);
 }
 
 bool SocketPath::Step(absl::Time now) {
   if (closed_) return false;
-  if (now >= connect_until_) Fail(absl::UnavailableError("no answer to a data connection"));
+  if (now >= connect_until_) probe_.Fail(absl::UnavailableError("no answer to a data connection"));
   return probe_.Step();
 }
 
@@ -122,7 +113,7 @@ void SocketPath::Flush(size_t index) {
     unsent_.erase(tag);
     host_.WriteEnded(tag, absl::OkStatus());
   }
-  if (!flushed.ok()) Fail(flushed);
+  if (!flushed.ok()) probe_.Fail(flushed);
   Poll(index, flushed.ok() && flow.sender.queued_bytes() > 0);
 }
 

@@ -26,7 +26,7 @@ class SocketPath final : public UcxPath {
   static constexpr size_t kFlows = 2;
 
   // `pool` is the writer's own.  Ready descriptors come back with keys `key` + 0, 1, …, kFlows.
-  SocketPath(const SocketAddress& owner, absl::Span<const uint8_t> pool, LinkId link, uint64_t key,
+  SocketPath(const SocketAddress& owner, absl::Span<const uint8_t> pool, uint64_t key,
              SocketPoller& poller, PathHost& host);
   ~SocketPath() override;
 
@@ -34,7 +34,9 @@ class SocketPath final : public UcxPath {
   void OnMessage(const PathMessage& message, absl::Time now) override;
   bool Step(absl::Time now) override;
   bool Handle(const ReadyFd& ready) override;
-  const std::optional<absl::StatusOr<PathMeasure>>& result() const override { return result_; }
+  const std::optional<absl::StatusOr<PathMeasure>>& result() const override {
+    return probe_.result();
+  }
   void Post(DataWrite write) override;
   bool busy() const override;
   void Close() override;
@@ -47,7 +49,6 @@ class SocketPath final : public UcxPath {
     bool polls = false;  // for room, or for the connection
   };
 
-  void Fail(const absl::Status& why);
   void Connected(size_t index);
   void Flush(size_t index);
   void Queue(const MessageHeader& header, absl::Span<const absl::Span<const uint8_t>> payload,
@@ -56,7 +57,6 @@ class SocketPath final : public UcxPath {
 
   const SocketAddress owner_;
   const absl::Span<const uint8_t> pool_;
-  const LinkId link_;
   const uint64_t key_;
   SocketPoller& poller_;
   PathHost& host_;
@@ -65,7 +65,6 @@ class SocketPath final : public UcxPath {
   size_t connected_ = 0;
   absl::Time connect_until_ = absl::InfiniteFuture();
   MessageProbe probe_;
-  std::optional<absl::StatusOr<PathMeasure>> result_;
   absl::btree_set<uint64_t> unsent_;  // writes that the kernel has not taken whole
   std::vector<uint64_t> sent_;        // scratch
   bool closed_ = false;

@@ -19,15 +19,10 @@ constexpr uint64_t kHeldBytesMax = 4u << 20;  // more than TCP's buffers hold ga
 
 absl::StatusOr<std::unique_ptr<UcxMessagePath>> UcxMessagePath::Open(
     UcxWorker& worker, absl::Span<const uint8_t> address, absl::Span<const uint8_t> pool,
-    LinkId link, PathHost& host) {
-  auto path = std::make_unique<UcxMessagePath>(pool, link, host);
+    PathHost& host) {
+  auto path = std::make_unique<UcxMessagePath>(pool, host);
   ASSIGN_OR_RETURN(path->endpoint_, UcxEndpoint::Connect(worker, address));
   return path;
-}
-
-void UcxMessagePath::Fail(const absl::Status& why) {
-  probe_.Fail(why);
-  if (!result_.has_value() || result_->ok()) result_ = why;
 }
 
 void UcxMessagePath::Begin(uint64_t token, absl::Time) {
@@ -41,32 +36,24 @@ void UcxMessagePath::SendProbe(const MessageHeader& header, absl::Span<const uin
   ++held_;
   endpoint_.Send(kMessageId, Encode(header), {&piece, 1}, [this](const absl::Status& status) {
     --held_;
-    if (!status.ok()) Fail(status);
+    if (!status.ok()) probe_.Fail(status);
   });
 }
 
 void UcxMessagePath::OnMessage(const PathMessage& message, absl::Time now) {
-  if (closing_) return;
-  probe_.OnMessage(message, now);
-  TakeMeasure();
+  if (!closing_) probe_.OnMessage(message, now);
 }
 
-void UcxMessagePath::TakeMeasure() {
-  if (result_.has_value() || !probe_.result().has_value()) return;
-  result_ = *probe_.result();
-  if (!result_->ok()) return;
-  LinkInfo& info = (*result_)->info;
-  info.data_path = 'B';
+std::string UcxMessagePath::TransportName() const {
   for (const UcxLane& lane : endpoint_.Lanes()) {
-    if (!lane.wireup_only && info.transport.empty()) {
-      info.transport = absl::StrCat("ucx_", lane.transport);
-    }
+    if (!lane.wireup_only) return absl::StrCat("ucx_", lane.transport);
   }
+  return "";
 }
 
 bool UcxMessagePath::Step(absl::Time) {
   if (closing_) return false;
-  if (!endpoint_.failure().ok()) Fail(endpoint_.failure());
+  if (!endpoint_.failure().ok()) probe_.Fail(endpoint_.failure());
   if (probe_.under_way()) return probe_.Step();
   return StepWrites();
 }

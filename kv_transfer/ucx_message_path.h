@@ -28,21 +28,22 @@ class UcxMessagePath final : public UcxPath {
   static absl::StatusOr<std::unique_ptr<UcxMessagePath>> Open(UcxWorker& worker,
                                                               absl::Span<const uint8_t> address,
                                                               absl::Span<const uint8_t> pool,
-                                                              LinkId link, PathHost& host);
+                                                              PathHost& host);
 
   void Begin(uint64_t token, absl::Time now) override;
   void OnMessage(const PathMessage& message, absl::Time now) override;
   bool Step(absl::Time now) override;
   bool Handle(const ReadyFd&) override { return false; }
-  const std::optional<absl::StatusOr<PathMeasure>>& result() const override { return result_; }
+  const std::optional<absl::StatusOr<PathMeasure>>& result() const override {
+    return probe_.result();
+  }
   void Post(DataWrite write) override;
   bool busy() const override;
   void Close() override;
   std::optional<bool> closed() const override;
 
   // For the factory.
-  UcxMessagePath(absl::Span<const uint8_t> pool, LinkId link, PathHost& host)
-      : pool_(pool), link_(link), host_(host) {}
+  UcxMessagePath(absl::Span<const uint8_t> pool, PathHost& host) : pool_(pool), host_(host) {}
 
  private:
   struct Active {
@@ -54,22 +55,20 @@ class UcxMessagePath final : public UcxPath {
     absl::Status status;
   };
 
-  void Fail(const absl::Status& why);
   void SendProbe(const MessageHeader& header, absl::Span<const uint8_t> payload);
-  void TakeMeasure();
+  std::string TransportName() const;
   bool StepWrites();
   void SendNext(Active& active);
   void OnSent(uint64_t write, uint64_t bytes, const absl::Status& status);
 
   const absl::Span<const uint8_t> pool_;
-  const LinkId link_;
   PathHost& host_;
   UcxEndpoint endpoint_;
   uint64_t token_ = 0;
 
   MessageProbe probe_{kPayloadBytesMax,
-                      [this](const auto& header, auto payload) { SendProbe(header, payload); }};
-  std::optional<absl::StatusOr<PathMeasure>> result_;
+                      [this](const auto& header, auto payload) { SendProbe(header, payload); },
+                      [this] { return TransportName(); }};
 
   absl::btree_map<uint64_t, Active> active_;  // by write
   std::deque<uint64_t> unsent_;               // writes with messages not yet made

@@ -74,7 +74,7 @@ void UcxWriterPaths::NoteTried(Link& link, const absl::Status& why) {
 absl::Status UcxWriterPaths::Open(LinkId id, Link& link) {
   if (link.trying == 'A') return OpenMemory(id, link);
   if (link.trying == 'S') return OpenSockets(id, link);
-  return OpenMessages(id, link);
+  return OpenMessages(link);
 }
 
 absl::Status UcxWriterPaths::OpenMemory(LinkId id, Link& link) {
@@ -112,11 +112,11 @@ absl::Status UcxWriterPaths::OpenSockets(LinkId id, Link& link) {
   }
   ASSIGN_OR_RETURN(const SocketAddress owner, host_.PeerAddress(id));
   const uint64_t key = kFlowKey | (++last_key_ << kFlowKeyBits);
-  link.path = std::make_unique<SocketPath>(owner, pool_, id, key, poller_, host_);
+  link.path = std::make_unique<SocketPath>(owner, pool_, key, poller_, host_);
   return absl::OkStatus();
 }
 
-absl::Status UcxWriterPaths::OpenMessages(LinkId id, Link& link) {
+absl::Status UcxWriterPaths::OpenMessages(Link& link) {
   if (!policy_.allow_messages) {
     return absl::FailedPreconditionError("excluded by kv_transfer.transport");
   }
@@ -125,7 +125,7 @@ absl::Status UcxWriterPaths::OpenMessages(LinkId id, Link& link) {
     return absl::UnavailableError(offer == nullptr ? "not offered by the peer" : "not had here");
   }
   if (offer->blob.empty()) return absl::InvalidArgumentError("the peer's offer is empty");
-  ASSIGN_OR_RETURN(link.path, UcxMessagePath::Open(*messages_, offer->blob, pool_, id, host_));
+  ASSIGN_OR_RETURN(link.path, UcxMessagePath::Open(*messages_, offer->blob, pool_, host_));
   return absl::OkStatus();
 }
 

@@ -68,7 +68,7 @@ class UcxWriterPaths {
   absl::Status Open(LinkId id, Link& link);
   absl::Status OpenMemory(LinkId id, Link& link);
   absl::Status OpenSockets(LinkId id, Link& link);
-  absl::Status OpenMessages(LinkId id, Link& link);
+  absl::Status OpenMessages(Link& link);
   static void NoteTried(Link& link, const absl::Status& why);
   void Retire(Link& link);
   void NotThis(LinkId id, Link& link, const absl::Status& why);
