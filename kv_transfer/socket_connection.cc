@@ -26,8 +26,6 @@ absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
 // Control frames are small and wait for nobody.
 void SetNoDelay(int fd) {
   const int on = 1;

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace baton::kv {
@@ -29,5 +30,8 @@ class Fd {
  private:
   int fd_ = -1;
 };
+
+// Whether the system call that has just failed would only have had to wait.
+inline bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace baton::kv

@@ -22,8 +22,6 @@ namespace {
 constexpr size_t kPiecesMax = 64;  // of one system call
 constexpr size_t kDropBytes = 64u << 10;
 
-bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
-
 absl::Status Broken() {
   return absl::UnavailableError(absl::StrCat("a data connection broke: ", std::strerror(errno)));
 }
@@ -181,7 +179,7 @@ absl::Status FlowReceiver::Parse(Target& target) {
     left.remove_prefix(forget);
     EndIfWhole(target);
   }
-  ahead_.assign(left.begin(), left.end());
+  ahead_.erase(ahead_.begin(), ahead_.end() - static_cast<ptrdiff_t>(left.size()));
   return absl::OkStatus();
 }
 

@@ -141,10 +141,8 @@ void SocketLinks::ReadFirst(uint64_t index) {
     ++refused_;
     return;
   }
-  SocketEvent event{.kind = SocketEvent::Kind::kFlow};
-  event.flow = std::move(named.fd);
-  event.token = *token;
-  events_.push_back(std::move(event));
+  events_.push_back(
+      {.kind = SocketEvent::Kind::kFlow, .flow = std::move(named.fd), .token = *token});
 }
 
 void SocketLinks::PauseListener(absl::Time now) {
@@ -162,19 +160,14 @@ LinkId SocketLinks::Open(Fd fd, Dial* dial) {
     dial->link = link;
     dial->state = Dial::State::kLinked;
   }
-  SocketEvent opened{.kind = SocketEvent::Kind::kOpened};
-  opened.link = link;
-  if (dial != nullptr) opened.dialled = dial->target.name;
-  events_.push_back(std::move(opened));
+  const std::string name = dial == nullptr ? "" : dial->target.name;
+  events_.push_back({.kind = SocketEvent::Kind::kOpened, .link = link, .dialled = name});
   return link;
 }
 
 void SocketLinks::AddFrames(LinkId link, std::vector<std::vector<uint8_t>> frames) {
   for (auto& frame : frames) {
-    SocketEvent event{.kind = SocketEvent::Kind::kFrame};
-    event.link = link;
-    event.frame = std::move(frame);
-    events_.push_back(std::move(event));
+    events_.push_back({.kind = SocketEvent::Kind::kFrame, .link = link, .frame = std::move(frame)});
   }
 }
 
@@ -202,10 +195,7 @@ void SocketLinks::Lose(LinkId link, const absl::Status& why) {
   if (connection.lost) return;
   connection.lost = true;
   poller_.Remove(connection.socket.fd());
-  SocketEvent event{.kind = SocketEvent::Kind::kLost};
-  event.link = link;
-  event.why = why;
-  events_.push_back(std::move(event));
+  events_.push_back({.kind = SocketEvent::Kind::kLost, .link = link, .why = why});
 }
 
 void SocketLinks::UpdateInterest(LinkId link, Connection& connection) {
@@ -232,10 +222,7 @@ void SocketLinks::Close(LinkId link) {
   }
   connections_.erase(found);
   events_.erase(std::remove_if(events_.begin(), events_.end(),
-                               [&](const SocketEvent& event) {
-                                 return event.kind != SocketEvent::Kind::kFlow &&
-                                        event.link == link;
-                               }),
+                               [&](const SocketEvent& event) { return event.link == link; }),
                 events_.end());
 }
 
