@@ -3,9 +3,9 @@
 
 #include "engine/cpu/packed_matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "base/ensure.h"
 #include "engine/cpu/float16.h"
@@ -78,6 +78,12 @@ float GetScale(const uint8_t* at, bool wide) {
   return HalfToFloat(half);
 }
 
+uint32_t WordAt(const void* bytes) {
+  uint32_t word;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
+
 void PackLane(const QuantBlock& source, LaneOfBlock lane, uint8_t* block) {
   const Format& format = lane.format;
   PutScale(block + lane.scale_at(0), format.wide, source.scale[0]);
@@ -85,29 +91,57 @@ void PackLane(const QuantBlock& source, LaneOfBlock lane, uint8_t* block) {
   if (format.minimum) {
     PutScale(block + lane.scale_at(lane.minimum_array()), format.wide, source.minimum);
   }
-  for (uint32_t column = 0; column < kBlockColumns; ++column) {
-    const auto quant = static_cast<uint8_t>(source.quant[column]);
-    uint8_t& byte = block[lane.quant_at(column)];
-    if (format.kind == WeightKind::kInt8 || column < 16) {
-      byte = quant;
-    } else {
-      byte = static_cast<uint8_t>(byte | quant << 4);
+  const bool nibbles = format.kind == WeightKind::kInt4;
+  for (uint32_t column = 0; column < (nibbles ? 16 : kBlockColumns); column += 4) {
+    uint32_t word = WordAt(source.quant + column);
+    if (nibbles) word |= WordAt(source.quant + column + 16) << 4;
+    std::memcpy(block + lane.quant_at(column), &word, sizeof(word));
+  }
+}
+
+// Blocks of a type that holds what a lane holds, in the same order: halves, then words.
+template <uint32_t kHalves, uint32_t kWords>
+void MoveLane(const uint8_t* source, uint32_t count, LaneOfBlock lane, uint8_t* block) {
+  const uint32_t block_bytes = PackedBlockBytes(lane.format, lane.lanes);
+  for (uint32_t b = 0; b < count; ++b, block += block_bytes) {
+    for (uint32_t i = 0; i < kHalves; ++i, source += 2) {
+      std::memcpy(block + lane.scale_at(i), source, 2);
+    }
+    for (uint32_t i = 0; i < kWords; ++i, source += 4) {
+      std::memcpy(block + lane.quant_at(4 * i), source, 4);
     }
   }
 }
 
 // Half and brain floats as they are; floats become brain floats.
-void PackFloats(TensorType type, const uint8_t* row, uint32_t columns, uint32_t lanes,
-                uint32_t lane, uint8_t* target) {
-  for (uint32_t column = 0; column < columns; ++column) {
+void PackFloats(TensorType type, const uint8_t* source, uint32_t count, LaneOfBlock lane,
+                uint8_t* block) {
+  block += lane.lane * 2;
+  for (uint32_t i = 0; i < count * kBlockColumns; ++i, block += lane.lanes * 2) {
     uint16_t value;
     if (type == TensorType::kF32) {
-      value = FloatToBrain(GetScale(row + uint64_t{column} * 4, true));
+      value = FloatToBrain(GetScale(source + i * 4, true));
     } else {
-      std::memcpy(&value, row + uint64_t{column} * 2, sizeof(value));
+      std::memcpy(&value, source + i * 2, sizeof(value));
     }
-    std::memcpy(target + (uint64_t{column} * lanes + lane) * 2, &value, sizeof(value));
+    std::memcpy(block, &value, sizeof(value));
   }
+}
+
+// So many blocks of all lanes, source and target, stay in the first-level cache.
+// A multiple of every type's SourceBlockColumns.
+constexpr uint32_t kRunBlocks = 8;
+
+// `count` blocks, at most kRunBlocks, of one row.
+void PackRun(TensorType type, const uint8_t* source, uint32_t count, LaneOfBlock lane,
+             uint8_t* block) {
+  if (!IsQuantized(type)) return PackFloats(type, source, count, lane, block);
+  if (type == TensorType::kQ4_1) return MoveLane<2, 4>(source, count, lane, block);
+  if (type == TensorType::kQ8_0) return MoveLane<1, 8>(source, count, lane, block);
+  QuantBlock quants[kRunBlocks];
+  ReadQuantRow(type, source, count * kBlockColumns, quants);
+  const uint32_t block_bytes = PackedBlockBytes(lane.format, lane.lanes);
+  for (uint32_t b = 0; b < count; ++b) PackLane(quants[b], lane, block + b * block_bytes);
 }
 
 }  // namespace
@@ -147,20 +181,19 @@ void PackGroup(const TensorView& tensor, const MatrixView& matrix, const RowOrde
                uint32_t group, uint8_t* target) {
   const uint32_t lanes = matrix.lanes;
   const uint32_t block_bytes = PackedBlockBytes(matrix.format, lanes);
-  const uint64_t row_bytes =
-      uint64_t{matrix.columns} / SourceBlockColumns(tensor.type) * SourceBlockBytes(tensor.type);
+  const uint32_t source_columns = SourceBlockColumns(tensor.type);
+  const uint32_t source_bytes = SourceBlockBytes(tensor.type);
+  const uint64_t row_bytes = uint64_t{matrix.columns} / source_columns * source_bytes;
   uint8_t* blocks = target + group * matrix.group_bytes();
-  std::vector<QuantBlock> quants(IsQuantized(tensor.type) ? matrix.blocks() : 0);
-  std::memset(blocks, 0, matrix.group_bytes());
-  for (uint32_t lane = 0; lane < lanes && group * lanes + lane < matrix.rows; ++lane) {
-    const uint8_t* row = tensor.data + order.Source(group * lanes + lane) * row_bytes;
-    if (!IsQuantized(tensor.type)) {
-      PackFloats(tensor.type, row, matrix.columns, lanes, lane, blocks);
-      continue;
-    }
-    ReadQuantRow(tensor.type, row, matrix.columns, quants.data());
-    for (uint32_t b = 0; b < matrix.blocks(); ++b) {
-      PackLane(quants[b], {matrix.format, lanes, lane}, blocks + uint64_t{b} * block_bytes);
+  const uint32_t rows = std::min(lanes, matrix.rows - group * lanes);
+  if (rows < lanes) std::memset(blocks, 0, matrix.group_bytes());
+  for (uint32_t first = 0; first < matrix.blocks(); first += kRunBlocks) {
+    const uint32_t count = std::min(kRunBlocks, matrix.blocks() - first);
+    const uint64_t skip = uint64_t{first} * kBlockColumns / source_columns * source_bytes;
+    for (uint32_t lane = 0; lane < rows; ++lane) {
+      const uint8_t* row = tensor.data + order.Source(group * lanes + lane) * row_bytes;
+      PackRun(tensor.type, row + skip, count, {matrix.format, lanes, lane},
+              blocks + uint64_t{first} * block_bytes);
     }
   }
 }

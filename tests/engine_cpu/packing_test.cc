@@ -18,27 +18,39 @@
 namespace baton::engine::cpu {
 namespace {
 
-std::vector<float> Unpack(const TensorView& tensor, uint32_t lanes, RowOrder order) {
+// All rows of all groups, those past the tensor's last included.
+std::vector<float> UnpackGroups(const TensorView& tensor, uint32_t lanes, RowOrder order) {
   MatrixView view = PlanMatrix(tensor, lanes);
-  std::vector<uint8_t> memory(view.size_bytes());
+  std::vector<uint8_t> memory(view.size_bytes(), 0xa5);
   for (uint32_t g = 0; g < view.groups(); ++g) PackGroup(tensor, view, order, g, memory.data());
   view.data = memory.data();
-  std::vector<float> values(tensor.rows * tensor.columns);
-  for (uint32_t row = 0; row < tensor.rows; ++row) {
+  const uint32_t rows = view.groups() * lanes;
+  std::vector<float> values(uint64_t{rows} * tensor.columns);
+  for (uint32_t row = 0; row < rows; ++row) {
     DequantizeRow(view, row, values.data() + row * tensor.columns);
   }
   return values;
 }
 
+std::vector<float> Unpack(const TensorView& tensor, uint32_t lanes, RowOrder order) {
+  std::vector<float> values = UnpackGroups(tensor, lanes, order);
+  values.resize(tensor.rows * tensor.columns);
+  return values;
+}
+
+constexpr TensorType kAllTypes[] = {TensorType::kF32,  TensorType::kF16,  TensorType::kBf16,
+                                    TensorType::kQ4_0, TensorType::kQ4_1, TensorType::kQ5_0,
+                                    TensorType::kQ5_1, TensorType::kQ8_0, TensorType::kQ4_K,
+                                    TensorType::kQ5_K, TensorType::kQ6_K};
+
 TEST_CASE("a packed matrix holds the file's values, each rounded once to a float") {
-  const auto type =
-      GENERATE(TensorType::kF32, TensorType::kF16, TensorType::kBf16, TensorType::kQ4_0,
-               TensorType::kQ4_1, TensorType::kQ5_0, TensorType::kQ5_1, TensorType::kQ8_0,
-               TensorType::kQ4_K, TensorType::kQ5_K, TensorType::kQ6_K);
+  const TensorType type = kAllTypes[GENERATE(range(0, 11))];
   const auto lanes = GENERATE(8u, 16u);
-  INFO("type " << static_cast<int>(type) << " lanes " << lanes);
+  const auto columns = GENERATE(352u, 512u);  // 11 and 16 blocks
+  if (columns % SourceBlockColumns(type) != 0) return;
+  INFO("type " << static_cast<int>(type) << " lanes " << lanes << " columns " << columns);
   RandomTensors tensors(5);
-  const TensorView tensor = tensors.Make(type, 21, 512);
+  const TensorView tensor = tensors.Make(type, 21, columns);
   const auto values = Unpack(tensor, lanes, {});
   for (uint32_t row = 0; row < tensor.rows; ++row) {
     for (uint32_t column = 0; column < tensor.columns; ++column) {
@@ -46,6 +58,19 @@ TEST_CASE("a packed matrix holds the file's values, each rounded once to a float
       const float value = values[row * tensor.columns + column];
       if (value != exact) FAIL_CHECK(row << ", " << column << ": " << value << ", not " << exact);
     }
+  }
+}
+
+TEST_CASE("rows past a matrix's last are zero, whatever the memory held") {
+  const TensorType type = kAllTypes[GENERATE(range(0, 11))];
+  const auto lanes = GENERATE(8u, 16u);
+  INFO("type " << static_cast<int>(type) << " lanes " << lanes);
+  RandomTensors tensors(7);
+  const TensorView tensor = tensors.Make(type, 21, 256);
+  const auto values = UnpackGroups(tensor, lanes, {});
+  REQUIRE(values.size() > tensor.rows * tensor.columns);
+  for (size_t i = tensor.rows * tensor.columns; i < values.size(); ++i) {
+    if (values[i] != 0) FAIL_CHECK(i << ": " << values[i]);
   }
 }
 
