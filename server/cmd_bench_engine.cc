@@ -33,6 +33,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "engine/cpu/buffer.h"
 #include "engine/peaks.h"
 #include "server/commands.h"
 #include "server/local_model.h"
@@ -122,8 +123,8 @@ class EngineBench {
     const uint32_t sequences = what.sequences + 1;
     pool_.layout = {spec_.layers, spec_.kv_heads, spec_.head_dim, blocks * sequences,
                     model_.kv_type};
-    memory_ = std::make_unique<uint8_t[]>(pool_.layout.pool_bytes());
-    pool_.base = memory_.get();
+    memory_.Reserve(pool_.layout.pool_bytes());
+    pool_.base = memory_.data();
     tables_.assign(sequences, std::vector<BlockIndex>(blocks));
     for (uint32_t s = 0; s < sequences; ++s) {
       std::iota(tables_[s].begin(), tables_[s].end(), s * blocks);
@@ -225,7 +226,7 @@ class EngineBench {
   const int reps_;
   const bool integers_;  // the weights are quantised
   const RealClock clock_;
-  std::unique_ptr<uint8_t[]> memory_;
+  engine::cpu::Buffer memory_;  // in pages as a worker's own
   engine::KvPool pool_;
   std::vector<std::vector<BlockIndex>> tables_;
   std::vector<TokenId> tokens_;
