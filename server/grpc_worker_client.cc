@@ -29,8 +29,8 @@ using router::WorkerIndex;
 using router::WorkerSaid;
 
 constexpr size_t kEventsMax = 65536;
-constexpr absl::Duration kBackoffMin = absl::Milliseconds(100);
-constexpr absl::Duration kBackoffMax = absl::Seconds(1);
+// Between heartbeats, or attempts at one, to a worker that is not ready: it may be any moment.
+constexpr absl::Duration kHeartbeatUnready = absl::Milliseconds(100);
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   grpc::ChannelArguments arguments;
@@ -38,7 +38,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetMaxSendMessageSize(64 << 20);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -254,7 +254,8 @@ class SessionCall final : public grpc::ClientBidiReactor<pb::Heartbeat, pb::Work
     return true;
   }
   void Cancel() { context_.TryCancel(); }
-  bool answered() const { return answered_; }
+  // What the worker said last.
+  bool ready() const { return ready_; }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -267,7 +268,7 @@ class SessionCall final : public grpc::ClientBidiReactor<pb::Heartbeat, pb::Work
     }
     absl::StatusOr<WorkerStatus> status = FromProto(status_);
     if (status.ok() && !inbox_->Full()) {
-      answered_ = true;
+      ready_ = status->ready;
       inbox_->Push(WorkerSaid{worker_, *std::move(status)});
     }
     StartRead(&status_);
@@ -290,7 +291,7 @@ class SessionCall final : public grpc::ClientBidiReactor<pb::Heartbeat, pb::Work
   std::shared_ptr<SessionCall> self_;
   pb::Heartbeat heartbeat_;
   pb::WorkerStatus status_;
-  std::atomic<bool> answered_{false};
+  std::atomic<bool> ready_{false};
   Mutex mutex_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
@@ -299,8 +300,7 @@ class SessionCall final : public grpc::ClientBidiReactor<pb::Heartbeat, pb::Work
 struct Worker {
   std::unique_ptr<pb::Worker::Stub> stub;
   std::shared_ptr<SessionCall> session;  // the heartbeat thread's, like the rest
-  absl::Duration backoff = kBackoffMin;
-  absl::Duration until_retry;
+  absl::Duration until_beat;
 };
 
 }  // namespace
@@ -381,9 +381,10 @@ class GrpcWorkerClient::Impl {
   }
 
   void BeatUntilStopped() {
+    absl::Duration wait;
     do {
-      for (size_t i = 0; i < workers_.size(); ++i) BeatOne(i);
-      stop_bell_.Wait(kHeartbeatInterval);
+      wait = BeatAll(wait);
+      stop_bell_.Wait(wait);
     } while (!stopping_);
     for (Worker& worker : workers_) {
       if (worker.session != nullptr) worker.session->Cancel();
@@ -391,17 +392,26 @@ class GrpcWorkerClient::Impl {
     }
   }
 
+  // Those whose turn it is, `passed` after the last call; returns when to call again.
+  absl::Duration BeatAll(absl::Duration passed) {
+    absl::Duration next = kHeartbeatInterval;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      Worker& worker = workers_[i];
+      worker.until_beat -= passed;
+      if (worker.until_beat <= absl::ZeroDuration()) {
+        BeatOne(i);
+        worker.until_beat = worker.session->ready() ? kHeartbeatInterval : kHeartbeatUnready;
+      }
+      next = std::min(next, worker.until_beat);
+    }
+    return next;
+  }
+
+  // A new stream in place of one that ended; how often that leads to a connection's being
+  // tried is the channel's business.
   void BeatOne(size_t index) {
     Worker& worker = workers_[index];
     if (worker.session != nullptr && worker.session->Beat()) return;
-    if (worker.session != nullptr) {
-      worker.backoff =
-          worker.session->answered() ? kBackoffMin : std::min(worker.backoff * 2, kBackoffMax);
-      worker.until_retry = worker.backoff;
-      worker.session.reset();
-    }
-    worker.until_retry -= kHeartbeatInterval;
-    if (worker.until_retry > absl::ZeroDuration()) return;
     worker.session =
         std::make_shared<SessionCall>(WorkerIndex(static_cast<uint32_t>(index)), self_, &inbox_);
     worker.session->Start(worker.stub.get(), worker.session);

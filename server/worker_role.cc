@@ -213,6 +213,7 @@ absl::Status WorkerParts::Serve() {
   service_ = MakeWorkerService(&desk);
   ASSIGN_OR_RETURN(grpc, GrpcServer::Start(worker.listen.text(), {service_.get()}));
   serving = true;
+  loop.bell()->Ring();  // the next turn says so to front ends
   grpc->SetReady(true);
   return absl::OkStatus();
 }
