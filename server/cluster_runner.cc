@@ -21,7 +21,7 @@
 namespace baton::server {
 namespace {
 
-constexpr absl::Duration kProbeEvery = absl::Milliseconds(50);
+constexpr absl::Duration kProbeEvery = absl::Milliseconds(20);
 constexpr absl::Duration kBackoffMin = absl::Milliseconds(200);
 constexpr absl::Duration kBackoffMax = absl::Seconds(5);
 constexpr absl::Duration kSteady = absl::Seconds(10);     // a life this long resets the back-off
