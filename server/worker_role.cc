@@ -63,6 +63,19 @@ void ShowProgress(const std::string& name, double part) {
   std::fprintf(stderr, "\r%s: loading %d %%%s", name.c_str(), percent, percent == 100 ? "\n" : "");
 }
 
+// Proves that the model computes before anyone relies on it, and warms its memory.  In a pool
+// of its own: pages of the worker's are taken by what requests fill.
+void DummyStep(engine::Forward& forward) {
+  const engine::ModelSpec& spec = forward.spec();
+  const engine::KvLayout layout = {spec.layers, spec.kv_heads, spec.head_dim, 1};
+  std::vector<uint8_t> memory(layout.pool_bytes());
+  const std::vector<TokenId> tokens(4, 0);
+  const std::vector<BlockIndex> blocks = {0};
+  const engine::ForwardSlice slice = {tokens, 0, blocks, engine::ForwardSlice::Logits::kLast};
+  std::vector<float> logits;
+  forward.Run({&slice, 1}, {memory.data(), layout}, nullptr, logits);
+}
+
 }  // namespace
 
 MetricFamily OneSeries(std::string name, std::string help, MetricKind kind, double value,
@@ -131,12 +144,13 @@ absl::Status WorkerParts::Make() {
                            {"weights", engine::DescribeWeights(weights)},
                            {"weight_bytes", forward->weight_bytes()},
                            {"load_ms", absl::ToDoubleMilliseconds(clock.Now() - started)}});
+  DummyStep(*forward);
   RETURN_IF_ERROR(MakeTransport(weights.spec, forward->isa_name()));
   std::vector<TokenId> holes = engine::VocabularyHoles(file, weights.spec.vocab);
   engine = std::make_unique<engine::CpuEngine>(std::move(forward),
                                                engine::KvPool{transport->PoolBase(), layout},
                                                std::move(holes), loop.bell());
-  return DummyStep();
+  return absl::OkStatus();
 }
 
 absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std::string& isa) {
@@ -187,26 +201,6 @@ absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std
   options.ticks = loop.turns();
   ASSIGN_OR_RETURN(transport, kv::UcxTransport::Create(options));
   return absl::OkStatus();
-}
-
-// Proves that the engine computes before anyone relies on it, and warms its memory.
-absl::Status WorkerParts::DummyStep() {
-  engine::Step step;
-  step.id = 0;  // workers count from 1
-  engine::Slice slice;
-  slice.tokens.assign(4, 0);
-  slice.block_table = {0};
-  step.slices.push_back(std::move(slice));
-  engine->Submit(std::move(step));
-  std::vector<engine::Event> events;
-  while (true) {
-    engine->Poll(events);
-    for (const engine::Event& event : events) {
-      if (const auto* done = std::get_if<engine::StepDone>(&event)) return done->status;
-    }
-    events.clear();
-    loop.bell()->Wait(absl::Seconds(1));
-  }
 }
 
 absl::Status WorkerParts::Serve() {

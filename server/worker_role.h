@@ -3,8 +3,8 @@
 
 // The parts that prefill and decode processes share: ports, model, transport, engine.
 //
-// Order of making: admin port (probes answer while the model loads), model, transport with
-// its pool, engine, a dummy step, gRPC.  Order of ending is the reverse.
+// Order of making: admin port (probes answer while the model loads), model, a dummy step,
+// transport with its pool, engine, gRPC.  Order of ending is the reverse.
 //
 // Thread:  the main thread, until the role loop takes transport and engine over.
 // Failure: see server/role.h.
@@ -67,7 +67,6 @@ class WorkerParts {
  private:
   absl::Status ListenAdmin();
   absl::Status MakeTransport(const engine::ModelSpec& spec, const std::string& isa);
-  absl::Status DummyStep();
 
   std::unique_ptr<HttpServer> admin_;
   std::unique_ptr<grpc::Service> service_;
