@@ -17,8 +17,14 @@ namespace baton::kv {
 namespace {
 
 constexpr uint64_t kHeaderBytes = 4096;
+constexpr uint64_t kHugePage = 2u << 20;
 constexpr uint64_t kPoolOffset =
-    (kHeaderBytes + UcxRegion::kProbeBytes + (2u << 20) - 1) & ~uint64_t{(2u << 20) - 1};
+    (kHeaderBytes + UcxRegion::kProbeBytes + kHugePage - 1) & ~(kHugePage - 1);
+
+absl::Status NoMemory(uint64_t pool_bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("allocating ", pool_bytes, " bytes for the KV pool: ", std::strerror(errno)));
+}
 
 }  // namespace
 
@@ -35,19 +41,22 @@ absl::StatusOr<UcxRegion> UcxRegion::Shared(UcxWorker& worker, uint64_t pool_byt
   return region;
 }
 
+// The pool begins at a huge page's boundary, and what surrounds it faults: whoever leaves it is
+// caught, and its pages stay apart from others in the system's accounts.
 absl::StatusOr<UcxRegion> UcxRegion::Private(uint64_t pool_bytes) {
   UcxRegion region;
-  void* mapped =
-      ::mmap(nullptr, pool_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("allocating ", pool_bytes, " bytes for the KV pool: ", std::strerror(errno)));
-  }
+  const uint64_t around = pool_bytes + 2 * kHugePage;
+  void* mapped = ::mmap(nullptr, around, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return NoMemory(pool_bytes);
   region.mapped_ = static_cast<uint8_t*>(mapped);
-  region.mapped_bytes_ = pool_bytes;
-  (void)::madvise(mapped, pool_bytes, MADV_HUGEPAGE);  // fewer page-table walks where it works
-  region.pool_ = region.mapped_;
+  region.mapped_bytes_ = around;
+  const uint64_t skip = kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage;
+  region.pool_ = region.mapped_ + skip;
   region.pool_bytes_ = pool_bytes;
+  if (::mprotect(region.pool_, pool_bytes, PROT_READ | PROT_WRITE) != 0) {
+    return NoMemory(pool_bytes);
+  }
+  (void)::madvise(region.pool_, pool_bytes, MADV_HUGEPAGE);  // fewer page-table walks
   return region;
 }
 
