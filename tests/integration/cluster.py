@@ -268,6 +268,22 @@ def rss_bytes(pid):
     raise RuntimeError(f"no VmRSS of {pid}")
 
 
+def memory_bytes(pid, pool_bytes):
+    """Resident bytes: private and shared memory together, and what of it are KV pools, the
+    process's own and those of peers that it writes to: the mappings of that size or more."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    both = sum(int(re.search(rf"^Rss{kind}:\s+(\d+) kB", status, re.M)[1]) * 1024
+               for kind in ("Anon", "Shmem"))
+    pools = 0
+    size = 0
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if match := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            size = int(match[2], 16) - int(match[1], 16)
+        elif size >= pool_bytes and (match := re.match(r"Rss:\s+(\d+) kB", line)):
+            pools += int(match[1]) * 1024
+    return both, pools
+
+
 def run(*tests):
     """Runs test functions in order, or those named on the command line; exits 1 if one fails."""
     wanted = sys.argv[1:]
