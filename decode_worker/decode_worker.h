@@ -64,6 +64,7 @@ struct Options {
 enum class Failure : uint8_t {
   kWriterLost = 0,  // its link broke, or there was none
   kWriterFailed,    // it gave the push up
+  kDamaged,         // bytes arrived that are not the writer's
   kBadCommit,       // a Commit that does not match its ticket
   kRevoked,         // the front end asked
   kCancelled,       // the front end closed or lost the stream
@@ -71,9 +72,9 @@ enum class Failure : uint8_t {
   kExpired,         // the back-stop behind the request's deadline
   kDrained,         // handed back at the end of a drain
 };
-inline constexpr std::array<const char*, 8> kFailureNames = {
-    "writer_lost", "writer_failed", "bad_commit", "revoked",
-    "cancelled",   "lease",         "expired",    "drained"};
+inline constexpr std::array<const char*, 9> kFailureNames = {
+    "writer_lost", "writer_failed", "damaged", "bad_commit", "revoked",
+    "cancelled",   "lease",         "expired", "drained"};
 
 // Messages that name nothing alive (K4); label `kind` of baton_kv_stale_messages_total.
 enum class Stale : uint8_t { kStream = 0, kCommit, kQuiet, kWriterFailed };

@@ -116,7 +116,8 @@ void DecodeWorker::OnMustExit(const kv::MustExit& exit) {
 void DecodeWorker::OnWriterFailed(const kv::WriterFailed& failed) {
   const Reservations::Grant* const grant = reservations_.Find(failed.generation);
   if (grant == nullptr) return Count(Stale::kWriterFailed);  // settled by something else
-  Fail(attempts_.at(grant->attempt), Failure::kWriterFailed,
+  const bool damaged = absl::IsDataLoss(failed.why);
+  Fail(attempts_.at(grant->attempt), damaged ? Failure::kDamaged : Failure::kWriterFailed,
        absl::UnavailableError(absl::StrCat("prefill worker: ", failed.why.message())));
 }
 
