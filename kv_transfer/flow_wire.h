@@ -26,7 +26,7 @@ inline constexpr uint32_t kFlowMagic = 0x4656'4b42;  // "BKVF"
 inline constexpr size_t kFlowPreambleBytes = 16;
 inline constexpr size_t kFlowPrefixBytes = 12;
 // Above the header of a write of kDataTargetsMax blocks.
-inline constexpr uint32_t kFlowHeaderBytesMax = 32u << 10;
+inline constexpr uint32_t kFlowHeaderBytesMax = 64u << 10;
 static_assert(kFlowMagic > kFrameBytesMax);
 
 std::vector<uint8_t> EncodeFlowPreamble(uint64_t token);

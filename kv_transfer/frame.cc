@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kLengthBytes = sizeof(uint32_t);
 constexpr uint32_t kTextMax = 1024;
 constexpr uint32_t kDataPathBytesMax = 64u << 10;
-constexpr uint32_t kDataHeaderMagic = 0x3144'4b42;  // "BKD1"
+constexpr uint32_t kDataHeaderMagic = 0x3244'4b42;  // "BKD2"
 
 std::string Clip(const std::string& text) { return text.substr(0, kTextMax); }
 
@@ -62,6 +62,10 @@ void PutBody(ByteWriter& out, const WriterFailedFrame& failed) {
   out.PutString(Clip(failed.message));
 }
 void PutBody(ByteWriter& out, const Commit& commit) { out.PutBytes(Encode(commit)); }
+void PutBody(ByteWriter& out, const WrittenFrame& written) {
+  ENSURE(!written.header.sums.empty());
+  out.PutBytes(Encode(written.header));
+}
 
 HelloRefused GetBody(ByteReader& in, HelloRefused refused) {
   refused.field = in.GetString(kTextMax);
@@ -151,6 +155,12 @@ absl::StatusOr<Frame> DecodeBody(uint8_t type, absl::Span<const uint8_t> body) {
       if (!commit.ok()) return commit.status();
       return Frame(*std::move(commit));
     }
+    case 12: {
+      auto header = DecodeDataHeader(body);
+      if (!header.ok()) return header.status();
+      if (header->sums.empty()) return absl::InvalidArgumentError("frame: written without sums");
+      return Frame(WrittenFrame{*std::move(header)});
+    }
     default:
       return absl::InvalidArgumentError(absl::StrCat("frame: unknown type ", type));
   }
@@ -212,6 +222,7 @@ absl::Status FrameCutter::Feed(absl::Span<const uint8_t> bytes,
 std::vector<uint8_t> Encode(const DataHeader& header) {
   ENSURE(!header.targets.empty());
   ENSURE(header.targets.size() <= kDataTargetsMax);
+  ENSURE(header.sums.empty() || header.sums.size() == header.targets.size());
   ByteWriter out;
   out.Put(kDataHeaderMagic);
   out.Put<uint64_t>(header.key.owner.value());
@@ -224,6 +235,8 @@ std::vector<uint8_t> Encode(const DataHeader& header) {
   out.Put<uint32_t>(header.layer);
   out.Put<uint32_t>(static_cast<uint32_t>(header.targets.size()));
   for (const uint32_t target : header.targets) out.Put<uint32_t>(target);
+  out.Put<uint32_t>(static_cast<uint32_t>(header.sums.size()));
+  for (const uint32_t sum : header.sums) out.Put<uint32_t>(sum);
   return std::move(out).Take();
 }
 
@@ -243,7 +256,7 @@ absl::StatusOr<DataHeader> DecodeDataHeader(absl::Span<const uint8_t> bytes) {
   if (!in.ok() || magic != kDataHeaderMagic) {
     return absl::InvalidArgumentError("data header: truncated, or wrong magic");
   }
-  if (count == 0 || count > kDataTargetsMax || in.remaining() != count * sizeof(uint32_t)) {
+  if (count == 0 || count > kDataTargetsMax || in.remaining() < count * sizeof(uint32_t)) {
     return absl::InvalidArgumentError("data header: length does not match its targets");
   }
   header.targets.reserve(count);
@@ -253,6 +266,12 @@ absl::StatusOr<DataHeader> DecodeDataHeader(absl::Span<const uint8_t> bytes) {
       return absl::InvalidArgumentError("data header: targets do not rise");
     }
   }
+  const uint32_t sums = in.Get<uint32_t>();
+  if (!in.ok() || (sums != 0 && sums != count) || in.remaining() != sums * sizeof(uint32_t)) {
+    return absl::InvalidArgumentError("data header: not one sum for each target, or none");
+  }
+  header.sums.reserve(sums);
+  for (uint32_t i = 0; i < sums; ++i) header.sums.push_back(in.Get<uint32_t>());
   return header;
 }
 

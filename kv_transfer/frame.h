@@ -72,6 +72,20 @@ struct WriteResult {
   bool operator==(const WriteResult&) const = default;
 };
 
+// One layer of some blocks of one grant.  Path B: goes before the bytes of the message, which are
+// the blocks' in the order of `targets`, block_bytes each.  Path A: in WrittenFrame.
+struct DataHeader {
+  GrantKey key;
+  Incarnation writer;
+  AttemptId attempt;
+  uint64_t write = 0;  // the writer's number; comes back in WriteResult
+  uint32_t layer = 0;
+  std::vector<uint32_t> targets;  // indices into the ticket's blocks; strictly rising
+  std::vector<uint32_t> sums;     // CRC32C of each one's bytes; empty: none was made
+  bool operator==(const DataHeader&) const = default;
+};
+inline constexpr uint32_t kDataTargetsMax = 4096;
+
 // ── writer → owner ──────────────────────────────────────────────────────────────────
 // Nothing will land any more under the generation; none: under any of this incarnation.
 struct QuietFrame {
@@ -84,10 +98,16 @@ struct WriterFailedFrame {
   std::string message;
   bool operator==(const WriterFailedFrame&) const = default;
 };
+// Path A: the bytes that the header names are visible, and these are their sums.
+struct WrittenFrame {
+  DataHeader header;  // with sums
+  bool operator==(const WrittenFrame&) const = default;
+};
 // and Commit (ticket.h)
 
-using Frame = std::variant<Hello, HelloRefused, Ready, Heartbeat, DeclaredDead, DataPathMessage,
-                           RevokeFrame, WriteResult, QuietFrame, WriterFailedFrame, Commit>;
+using Frame =
+    std::variant<Hello, HelloRefused, Ready, Heartbeat, DeclaredDead, DataPathMessage, RevokeFrame,
+                 WriteResult, QuietFrame, WriterFailedFrame, Commit, WrittenFrame>;
 
 // Length, type and body.
 std::vector<uint8_t> EncodeFrame(const Frame& frame);
@@ -104,19 +124,6 @@ class FrameCutter {
  private:
   std::vector<uint8_t> pending_;
 };
-
-// Goes before the bytes of a path-B message: one layer of some blocks of one grant.  The
-// payload is the blocks' bytes in the order of `targets`, block_bytes each.
-struct DataHeader {
-  GrantKey key;
-  Incarnation writer;
-  AttemptId attempt;
-  uint64_t write = 0;  // the writer's number; comes back in WriteResult
-  uint32_t layer = 0;
-  std::vector<uint32_t> targets;  // indices into the ticket's blocks; strictly rising
-  bool operator==(const DataHeader&) const = default;
-};
-inline constexpr uint32_t kDataTargetsMax = 4096;
 
 std::vector<uint8_t> Encode(const DataHeader& header);
 absl::StatusOr<DataHeader> DecodeDataHeader(absl::Span<const uint8_t> bytes);

@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
@@ -112,6 +113,17 @@ struct LinkView {
   uint64_t ticks = 0;        // of the peer's role loop
   absl::Time ticks_changed;  // long ago while frames come: alive but wedged
 };
+
+// Blocks whose bytes were compared with their writer's sum, by the link that they came over.
+struct ComparedOver {
+  std::string peer, transport;
+  char data_path = '?';
+  auto operator<=>(const ComparedOver&) const = default;
+};
+struct Compared {
+  uint64_t right = 0, wrong = 0;
+};
+using ComparedBlocks = absl::btree_map<ComparedOver, Compared>;
 
 // Messages that named nothing alive (K4) and other refusals, since the start.
 struct LinkCounters {

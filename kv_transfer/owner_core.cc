@@ -12,13 +12,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/crc32c.h"
 #include "base/ensure.h"
 
 namespace baton::kv {
 
-OwnerCore::OwnerCore(const Options& options, Hello self, LinkIo& io)
-    : LinkCore(options.link, std::move(self), io), options_(options) {
+OwnerCore::OwnerCore(const Options& options, Hello self, absl::Span<const uint8_t> pool, LinkIo& io)
+    : LinkCore(options.link, std::move(self), io), options_(options), pool_(pool) {
   ENSURE(self_.role == Role::kDecode);
+  ENSURE(pool_.size() >= self_.layout.pool_bytes());
 }
 
 // ── grants ────────────────────────────────────────────────────────────────────────────
@@ -39,7 +42,7 @@ void OwnerCore::Grant(const Ticket& ticket) {
   if (link != nullptr) {
     grant.link = link->id;
     grant.path = link->info.data_path;
-    if (grant.path == 'B') grant.begun.resize(ticket.blocks.size() * self_.layout.layers);
+    grant.begun.resize(ticket.blocks.size() * self_.layout.layers);
   } else if (life != lives_.end() && !life->second.memory_writes &&
              FindKnown(ticket.writer) == nullptr) {
     grant.path = 'B';  // no link that could carry memory writes ever knew this generation
@@ -235,6 +238,8 @@ void OwnerCore::ForgetLives() {
 void OwnerCore::Received(Link& link, const Frame& frame) {
   if (const auto* commit = std::get_if<Commit>(&frame)) {
     CommitFrame(link, *commit);
+  } else if (const auto* written = std::get_if<WrittenFrame>(&frame)) {
+    WrittenArrived(link, written->header);
   } else if (const auto* quiet = std::get_if<QuietFrame>(&frame)) {
     QuietArrived(link, *quiet);
   } else if (const auto* failure = std::get_if<WriterFailedFrame>(&frame)) {
@@ -269,7 +274,8 @@ void OwnerCore::CommitFrame(const Link& link, const Commit& commit) {
                      commit.bytes == pieces * self_.layout.block_bytes() &&
                      !commit.first_tokens.empty();
   const bool here = grant.path == 'A' || (grant.pieces == pieces && grant.landings == 0);
-  if (!whole || !here) {  // K3
+  const bool right = !commit.summed || grant.right == pieces;
+  if (!whole || !here || !right) {  // K3
     ++counters_.refused_commits;
     Break(grant,
           absl::InternalError(absl::StrCat("commit of generation ", commit.key.generation.value(),
@@ -312,17 +318,55 @@ void OwnerCore::FailureArrived(const Link& link, const WriterFailedFrame& failur
                                  absl::StrCat("writer: ", failure.message)));
 }
 
+// ── sums ──────────────────────────────────────────────────────────────────────────────
+
+void OwnerCore::WrittenArrived(Link& link, const DataHeader& header) {
+  if (!CheckHeader(link.id, header, 'A').ok()) {  // K4
+    ++counters_.stale_arrivals;
+    return;
+  }
+  GrantRecord& grant = grants_.at(header.key.generation);
+  for (const uint32_t target : header.targets) {
+    grant.begun[header.layer * grant.ticket.blocks.size() + target] = true;
+  }
+  Compare(link, grant, header);
+}
+
+bool OwnerCore::Compare(const Link& link, GrantRecord& grant, const DataHeader& header) {
+  if (grant.broken || grant.quarantined) return true;  // nobody will read it
+  ComparedOver over{grant.worker, link.info.transport, link.info.data_path};
+  if (compared_.size() >= kComparedMax && !compared_.contains(over)) over.peer = "others";
+  Compared& count = compared_[over];
+  const uint64_t bytes = self_.layout.block_bytes();
+  for (size_t i = 0; i < header.targets.size(); ++i) {
+    const BlockIndex block = grant.ticket.blocks[header.targets[i]];
+    const uint32_t sum = Crc32c(pool_.subspan(self_.layout.offset(header.layer, block), bytes));
+    if (sum == header.sums[i]) {
+      ++count.right;
+      ++grant.right;
+      continue;
+    }
+    ++count.wrong;
+    Break(grant, absl::DataLossError(absl::StrFormat(
+                     "block %d of layer %d arrived damaged from %s over %s (path %c): its CRC32C "
+                     "is %08x, not %08x",
+                     block, header.layer, grant.worker, link.info.transport, link.info.data_path,
+                     sum, header.sums[i])));
+  }
+  return !grant.broken;
+}
+
 // ── path B ────────────────────────────────────────────────────────────────────────────
 
-absl::Status OwnerCore::CheckHeader(LinkId id, const DataHeader& header,
-                                    uint64_t payload_bytes) const {
+// What the header says must be the grant's, and new.
+absl::Status OwnerCore::CheckHeader(LinkId id, const DataHeader& header, char path) const {
   const auto link = links_.find(id);
   const auto it = grants_.find(header.key.generation);
   if (link == links_.end() || !link->second.peer || it == grants_.end()) {
     return absl::NotFoundError("no such link or grant");
   }
   const GrantRecord& grant = it->second;
-  if (header.key.owner != self_.self.incarnation || grant.link != id || grant.path != 'B' ||
+  if (header.key.owner != self_.self.incarnation || grant.link != id || grant.path != path ||
       header.writer != link->second.peer->self.incarnation ||
       grant.ticket.writer != header.writer || grant.ticket.attempt != header.attempt ||
       grant.quarantined || grant.broken) {
@@ -330,8 +374,7 @@ absl::Status OwnerCore::CheckHeader(LinkId id, const DataHeader& header,
   }
   const uint64_t blocks = grant.ticket.blocks.size();
   if (header.targets.empty() || header.targets.back() >= blocks ||
-      header.layer >= self_.layout.layers ||
-      payload_bytes != header.targets.size() * self_.layout.block_bytes()) {
+      header.layer >= self_.layout.layers) {
     return absl::InvalidArgumentError("outside the grant");
   }
   for (size_t i = 0; i < header.targets.size(); ++i) {
@@ -341,6 +384,14 @@ absl::Status OwnerCore::CheckHeader(LinkId id, const DataHeader& header,
     if (grant.begun[header.layer * blocks + header.targets[i]]) {
       return absl::InvalidArgumentError("a piece comes twice");
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OwnerCore::CheckRoom(LinkId id, const DataHeader& header,
+                                  uint64_t payload_bytes) const {
+  if (payload_bytes != header.targets.size() * self_.layout.block_bytes()) {
+    return absl::InvalidArgumentError("outside the grant");
   }
   const auto landing = landings_of_.find(id);
   if (landing != landings_of_.end() && landing->second >= options_.landings_per_link_max) {
@@ -352,7 +403,9 @@ absl::Status OwnerCore::CheckHeader(LinkId id, const DataHeader& header,
 
 absl::StatusOr<OwnerCore::Landing> OwnerCore::CheckArrival(LinkId id, const DataHeader& header,
                                                            uint64_t payload_bytes) {
-  if (absl::Status status = CheckHeader(id, header, payload_bytes); !status.ok()) {
+  absl::Status status = CheckHeader(id, header, 'B');
+  if (status.ok()) status = CheckRoom(id, header, payload_bytes);
+  if (!status.ok()) {
     ++counters_.stale_arrivals;
     if (const Link* link = Find(id)) Send(*link, WriteResult{header.write, false});
     return status;
@@ -368,15 +421,17 @@ absl::StatusOr<OwnerCore::Landing> OwnerCore::CheckArrival(LinkId id, const Data
   }
   ++grant.landings;
   ++landings_of_[id];
-  landings_[{id, header.write}] = {.generation = header.key.generation,
-                                   .pieces = static_cast<uint32_t>(header.targets.size())};
+  LandingRecord& record = landings_[{id, header.write}];
+  record.generation = header.key.generation;
+  record.pieces = static_cast<uint32_t>(header.targets.size());
+  if (!header.sums.empty()) record.sums = header;
   return landing;
 }
 
 void OwnerCore::Landed(LinkId id, uint64_t write) {
   const auto it = landings_.find({id, write});
   ENSURE(it != landings_.end());
-  const LandingRecord landing = it->second;
+  const LandingRecord landing = std::move(it->second);
   landings_.erase(it);
   uint32_t& count = landings_of_.at(id);
   ENSURE(count > 0);
@@ -386,7 +441,10 @@ void OwnerCore::Landed(LinkId id, uint64_t write) {
   --grant.landings;
   grant.pieces += landing.pieces;
   ENSURE(grant.pieces <= grant.begun.size());
-  if (const Link* link = Find(id)) Send(*link, WriteResult{write, true});
+  if (const Link* link = Find(id)) {
+    const bool right = landing.sums.sums.empty() || Compare(*link, grant, landing.sums);
+    Send(*link, WriteResult{write, right});
+  }
   Settle(landing.generation);
 }
 

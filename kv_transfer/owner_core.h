@@ -13,8 +13,10 @@
 //   path A: the writer's Quiet; Hello of a later life of the same process; its exit; a closed
 //           endpoint where that is a fence.
 //   path B: no landing is under way: the check of each arrival is the fence.
+// A piece whose bytes do not have the sum that its writer names breaks the grant (K3).
 //
-// Thread:     the driver's.  Cost: log(grants) per call; nothing waits.
+// Thread:     the driver's.  Cost: log(grants) per call, and a pass over bytes that have sums;
+//             nothing waits.
 // Bounds:     grants_max; per grant one bit per (layer, block); per writer the caller's cap.
 #pragma once
 
@@ -52,8 +54,11 @@ class OwnerCore final : public LinkCore {
     uint32_t quarantined_blocks = 0;
   };
 
-  // `self`: what our Hello says; its layout is the pool's.  `io` outlives the core.
-  OwnerCore(const Options& options, Hello self, LinkIo& io);
+  static constexpr size_t kComparedMax = 1024;  // entries; further links count as peer "others"
+
+  // `self`: what our Hello says; its layout is the pool's.  `pool` is only read, and only what
+  // a sum names under an open grant.  `io` and the pool outlive the core.
+  OwnerCore(const Options& options, Hello self, absl::Span<const uint8_t> pool, LinkIo& io);
 
   // ── from the role loop, through the driver ────────────────────────────────────────
   // As OwnerTransport::Grant, except that the link may have been lost on the way here: then
@@ -77,14 +82,16 @@ class OwnerCore final : public LinkCore {
   // An error: land nothing, skip the payload.  The core has counted and answered it.
   absl::StatusOr<Landing> CheckArrival(LinkId link, const DataHeader& header,
                                        uint64_t payload_bytes);
-  // All bytes of a permitted message are visible in the pool.  A landing that fails is a lost
-  // link: LinkLost, and it ends with DataClosed.
+  // All bytes of a permitted message are visible in the pool.  If its header has sums they are
+  // compared now: reads those bytes.  A landing that fails is a lost link: LinkLost, and it ends
+  // with DataClosed.
   void Landed(LinkId link, uint64_t write);
 
   // ── for metrics ───────────────────────────────────────────────────────────────────
   // By worker name; only those that hold something.
   absl::btree_map<std::string, Held> held() const;
   size_t grants() const { return grants_.size(); }
+  const ComparedBlocks& compared() const { return compared_; }
 
  private:
   struct GrantRecord {
@@ -97,7 +104,9 @@ class OwnerCore final : public LinkCore {
     bool fenced = false;       // path A: nothing can land under it any more
     uint32_t landings = 0;     // path B, under way
     uint64_t pieces = 0;       // path B, landed
-    std::vector<bool> begun;   // path B, [layer][target]: landing or landed
+    uint64_t right = 0;        // pieces whose bytes have their sum
+    // [layer][target].  Path B: landing or landed.  Path A, where sums come: compared.
+    std::vector<bool> begun;
   };
   // One incarnation of a writer, as long as it matters.
   struct Life {
@@ -111,6 +120,7 @@ class OwnerCore final : public LinkCore {
   struct LandingRecord {
     Generation generation;
     uint32_t pieces = 0;
+    DataHeader sums;  // the header, if it has sums
   };
   using LandingKey = std::pair<LinkId, uint64_t>;
 
@@ -124,7 +134,11 @@ class OwnerCore final : public LinkCore {
   void CommitFrame(const Link& link, const Commit& commit);
   void QuietArrived(const Link& link, const QuietFrame& quiet);
   void FailureArrived(const Link& link, const WriterFailedFrame& failure);
-  absl::Status CheckHeader(LinkId link, const DataHeader& header, uint64_t payload_bytes) const;
+  absl::Status CheckHeader(LinkId link, const DataHeader& header, char path) const;
+  absl::Status CheckRoom(LinkId link, const DataHeader& header, uint64_t payload_bytes) const;
+  void WrittenArrived(Link& link, const DataHeader& header);
+  // Whether the pieces have the bytes whose sums the header has; breaks the grant if not.
+  bool Compare(const Link& link, GrantRecord& grant, const DataHeader& header);
   // Tells the role loop, once, that an open grant will see no Commit.
   void Break(GrantRecord& grant, const absl::Status& why);
   void Supersede(const Hello& newcomer);
@@ -135,6 +149,8 @@ class OwnerCore final : public LinkCore {
   void ForgetLives();
 
   const Options options_;
+  const absl::Span<const uint8_t> pool_;
+  ComparedBlocks compared_;
   absl::btree_map<Generation, GrantRecord> grants_;  // open and quarantined
   absl::btree_map<Incarnation, Life> lives_;
   absl::btree_map<LandingKey, LandingRecord> landings_;

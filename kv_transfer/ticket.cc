@@ -18,7 +18,8 @@ namespace {
 
 constexpr uint32_t kTicketMagic = 0x3154'4b42;  // "BKT1"
 constexpr uint32_t kCommitMagic = 0x3143'4b42;  // "BKC1"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kTicketVersion = 1;
+constexpr uint16_t kCommitVersion = 2;
 constexpr size_t kChecksumBytes = 8;
 constexpr uint32_t kTicketBlocksMax = 1u << 16;  // a million tokens
 constexpr uint32_t kFirstTokensMax = 128;        // choices of one request
@@ -63,7 +64,7 @@ std::vector<uint8_t> Seal(ByteWriter out) {
 
 // Checks checksum, magic and version; the rest of `bytes` is the body.
 absl::StatusOr<absl::Span<const uint8_t>> Open(absl::Span<const uint8_t> bytes, uint32_t magic,
-                                               absl::string_view what) {
+                                               uint16_t version, absl::string_view what) {
   constexpr size_t kHead = sizeof(uint32_t) + sizeof(uint16_t);
   if (bytes.size() < kHead + kChecksumBytes) {
     return absl::InvalidArgumentError(absl::StrCat(what, ": too short"));
@@ -72,8 +73,8 @@ absl::StatusOr<absl::Span<const uint8_t>> Open(absl::Span<const uint8_t> bytes, 
   if (head.Get<uint32_t>() != magic) {
     return absl::InvalidArgumentError(absl::StrCat(what, ": wrong magic"));
   }
-  if (const uint16_t version = head.Get<uint16_t>(); version != kVersion) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": unknown version ", version));
+  if (const uint16_t found = head.Get<uint16_t>(); found != version) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": unknown version ", found));
   }
   const auto covered = bytes.first(bytes.size() - kChecksumBytes);
   ByteReader tail(bytes.last(kChecksumBytes));
@@ -126,7 +127,7 @@ std::vector<uint8_t> Encode(const Ticket& ticket) {
   ENSURE(Check(ticket).ok());
   ByteWriter out;
   out.Put(kTicketMagic);
-  out.Put(kVersion);
+  out.Put(kTicketVersion);
   out.Put<uint64_t>(ticket.key.owner.value());
   out.Put<uint64_t>(ticket.key.generation.value());
   out.Put<uint64_t>(ticket.writer.value());
@@ -139,7 +140,7 @@ std::vector<uint8_t> Encode(const Ticket& ticket) {
 }
 
 absl::StatusOr<Ticket> DecodeTicket(absl::Span<const uint8_t> bytes) {
-  auto body = Open(bytes, kTicketMagic, "ticket");
+  auto body = Open(bytes, kTicketMagic, kTicketVersion, "ticket");
   if (!body.ok()) return body.status();
   ByteReader in(*body);
   Ticket ticket;
@@ -163,7 +164,7 @@ std::vector<uint8_t> Encode(const Commit& commit) {
   ENSURE(commit.first_tokens.size() <= kFirstTokensMax);
   ByteWriter out;
   out.Put(kCommitMagic);
-  out.Put(kVersion);
+  out.Put(kCommitVersion);
   out.Put<uint64_t>(commit.key.owner.value());
   out.Put<uint64_t>(commit.key.generation.value());
   out.Put<uint64_t>(commit.writer.value());
@@ -171,6 +172,7 @@ std::vector<uint8_t> Encode(const Commit& commit) {
   out.Put<uint32_t>(commit.blocks);
   out.Put<uint32_t>(commit.layers);
   out.Put<uint64_t>(commit.bytes);
+  out.Put<uint8_t>(commit.summed ? 1 : 0);
   out.Put<uint32_t>(commit.first_index);
   out.Put<uint32_t>(commit.cached_tokens);
   out.Put<uint32_t>(commit.computed_tokens);
@@ -193,7 +195,7 @@ std::vector<uint8_t> Encode(const Commit& commit) {
 }
 
 absl::StatusOr<Commit> DecodeCommit(absl::Span<const uint8_t> bytes) {
-  auto body = Open(bytes, kCommitMagic, "commit");
+  auto body = Open(bytes, kCommitMagic, kCommitVersion, "commit");
   if (!body.ok()) return body.status();
   ByteReader in(*body);
   Commit commit;
@@ -204,6 +206,8 @@ absl::StatusOr<Commit> DecodeCommit(absl::Span<const uint8_t> bytes) {
   commit.blocks = in.Get<uint32_t>();
   commit.layers = in.Get<uint32_t>();
   commit.bytes = in.Get<uint64_t>();
+  const uint8_t summed = in.Get<uint8_t>();
+  commit.summed = summed == 1;
   commit.first_index = in.Get<uint32_t>();
   commit.cached_tokens = in.Get<uint32_t>();
   commit.computed_tokens = in.Get<uint32_t>();
@@ -212,8 +216,8 @@ absl::StatusOr<Commit> DecodeCommit(absl::Span<const uint8_t> bytes) {
   commit.transfer = GetDuration(in);
   commit.exposed = GetDuration(in);
   const uint32_t tokens = in.Get<uint16_t>();
-  if (!in.ok() || tokens > kFirstTokensMax) {
-    return absl::InvalidArgumentError("commit: truncated, or too many first tokens");
+  if (!in.ok() || summed > 1 || tokens > kFirstTokensMax) {
+    return absl::InvalidArgumentError("commit: truncated, or a field out of its range");
   }
   for (uint32_t i = 0; i < tokens && in.ok(); ++i) commit.first_tokens.push_back(GetToken(in));
   if (!in.done()) return absl::InvalidArgumentError("commit: length does not match its tokens");

@@ -44,6 +44,7 @@ struct Commit {
   uint32_t blocks = 0;  // what was written: blocks × layers pieces of block_bytes
   uint32_t layers = 0;
   uint64_t bytes = 0;
+  bool summed = false;  // every piece came with its sum; the transport says so, not its caller
   std::vector<OutputToken> first_tokens;  // one per choice
   uint32_t first_index = 0;               // output index of the first tokens
   // What PromptStats reports.

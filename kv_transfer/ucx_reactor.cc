@@ -26,6 +26,7 @@ constexpr absl::Duration kPublishEvery = absl::Milliseconds(50);
 constexpr absl::Duration kCloseWaitMax = absl::Milliseconds(500);
 // Until the end of a peer counts although others keep the sockets busy.
 constexpr absl::Duration kEndWaitMax = absl::Milliseconds(100);
+constexpr uint8_t kDamage = 0x10;
 constexpr size_t kCommandsMax = 1u << 20;  // far above what the cores accept
 
 uint8_t TypeOf(absl::Span<const uint8_t> frame) { return frame.size() > 4 ? frame[4] : 0; }
@@ -42,6 +43,7 @@ absl::StatusOr<std::unique_ptr<UcxReactor>> UcxReactor::Create(Parts parts) {
 
 UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
     : role_(parts.role),
+      damage_one_in_(parts.damage_one_in),
       bell_(parts.bell),
       ticks_(parts.ticks),
       poller_(std::move(poller)),
@@ -55,10 +57,11 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
   link.allow_mixed_numerics = parts.allow_mixed_numerics;
   link.stuck_after = parts.stuck_after;
   const ProcessId process = parts.hello.process;
+  const absl::Span<const uint8_t> pool(region_.pool(), region_.pool_bytes());
   if (role_ == Role::kDecode) {
     owner_paths_ = std::make_unique<UcxOwnerPaths>(parts.policy, process, region_, poller_, *this);
     owner_ = std::make_unique<OwnerCore>(OwnerCore::Options{.link = link}, std::move(parts.hello),
-                                         *this);
+                                         pool, *this);
     owner_paths_->SetCore(owner_.get());
     core_ = owner_.get();
     if (messages_ != nullptr) {
@@ -66,11 +69,11 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
           kMessageId, [this](auto header, auto payload) { owner_paths_->OnData(header, payload); });
     }
   } else {
-    writer_paths_ = std::make_unique<UcxWriterPaths>(
-        parts.policy, process, memory_.get(), messages_.get(),
-        absl::Span<const uint8_t>(region_.pool(), region_.pool_bytes()), poller_, *this);
-    writer_ = std::make_unique<WriterCore>(WriterCore::Options{.link = link},
-                                           std::move(parts.hello), parts.seed, *this);
+    writer_paths_ = std::make_unique<UcxWriterPaths>(parts.policy, process, memory_.get(),
+                                                     messages_.get(), pool, poller_, *this);
+    writer_ = std::make_unique<WriterCore>(
+        WriterCore::Options{.link = link, .check_one_in = parts.check_one_in},
+        std::move(parts.hello), parts.seed, pool, *this);
     core_ = writer_.get();
   }
 }
@@ -281,6 +284,7 @@ void UcxReactor::PublishLinks(absl::Time now) {
   if (owner_paths_ != nullptr) {
     counters.messages_refused = owner_paths_->messages_refused();
     counters.bytes_landed = owner_paths_->bytes_landed();
+    counters.compared = owner_->compared();
   }
   if (messages_ != nullptr) counters.messages_refused += messages_->messages_refused();
   MutexLock lock(&mutex_);
@@ -391,7 +395,12 @@ void UcxReactor::Prepare(LinkId link, const Hello& peer) {
 }
 
 void UcxReactor::Post(LinkId link, DataWrite write) {
-  posted_[write.header.write] = {link, write.bytes};
+  PostedWrite& posted = posted_[write.header.write];
+  posted = {link, write.bytes};
+  if (damage_one_in_ > 0 && write.header.write % damage_one_in_ == 0) {
+    posted.damaged = region_.pool() + write.copies.back().source_offset;
+    *posted.damaged ^= kDamage;
+  }
   writer_paths_->Post(link, std::move(write));
 }
 
@@ -429,8 +438,9 @@ void UcxReactor::WriteEnded(uint64_t write, const absl::Status& status) {
   later_.push_back([this, write, status] {
     const auto posted = posted_.find(write);
     ENSURE(posted != posted_.end());
-    const auto [link, bytes] = posted->second;
+    const auto [link, bytes, damaged] = posted->second;
     posted_.erase(posted);
+    if (damaged != nullptr) *damaged ^= kDamage;
     if (status.ok()) {
       const auto traffic = traffic_.find(link);
       if (traffic != traffic_.end()) {

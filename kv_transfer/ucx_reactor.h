@@ -66,6 +66,8 @@ class UcxReactor final : public LinkIo, public PathHost {
     SocketLinks::Options sockets;
     bool allow_mixed_numerics = false;
     absl::Duration stuck_after = LinkOptions().stuck_after;
+    uint32_t check_one_in = 1;
+    uint32_t damage_one_in = 0;  // UcxTransportOptions
     uint64_t seed = 0;
     Bell* bell = nullptr;
     const std::atomic<uint64_t>* ticks = nullptr;
@@ -110,6 +112,12 @@ class UcxReactor final : public LinkIo, public PathHost {
     uint64_t writes = 0;
     bool was_up = false;
   };
+  struct PostedWrite {
+    LinkId link;
+    uint64_t bytes = 0;
+    uint8_t* damaged =
+        nullptr;  // a byte of the pool, with one bit flipped until the write has ended
+  };
 
   bool HandleReady(absl::Time now);
   bool HandleSockets(absl::Time now);
@@ -129,6 +137,7 @@ class UcxReactor final : public LinkIo, public PathHost {
   void CloseEverything();
 
   const Role role_;
+  const uint32_t damage_one_in_;
   Bell* const bell_;
   const std::atomic<uint64_t>* const ticks_;
   const RealClock clock_;
@@ -146,7 +155,7 @@ class UcxReactor final : public LinkIo, public PathHost {
   std::vector<absl::AnyInvocable<void()>> later_;
   std::vector<ReadyFd> ready_;
   absl::btree_map<LinkId, Traffic> traffic_;
-  absl::btree_map<uint64_t, std::pair<LinkId, uint64_t>> posted_;  // write → link, bytes
+  absl::btree_map<uint64_t, PostedWrite> posted_;  // by write
   uint64_t bytes_written_ = 0;
   absl::Time last_active_ = absl::InfinitePast();
   absl::Time ends_since_ = absl::InfinitePast();  // owner_paths_ has them to tell

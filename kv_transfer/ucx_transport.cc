@@ -154,6 +154,8 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
   parts.policy.min_bandwidth = options.min_bandwidth;
   parts.allow_mixed_numerics = options.allow_mixed_numerics;
   parts.stuck_after = options.stuck_after;
+  parts.check_one_in = options.check_one_in;
+  parts.damage_one_in = options.damage_one_in;
   parts.seed = options.seed;
   parts.bell = options.bell;
   parts.ticks = options.ticks;

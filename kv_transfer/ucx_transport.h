@@ -58,6 +58,9 @@ struct UcxTransportOptions {
   double min_bandwidth = 0;  // bytes per second
   bool allow_mixed_numerics = false;
   absl::Duration stuck_after = LinkOptions().stuck_after;
+  uint32_t check_one_in = 1;  // a writer's: pushes whose bytes are compared by sums; 0: none
+  // A writer's, for tests: one bit of every n-th write is flipped on its way; 0: of none.
+  uint32_t damage_one_in = 0;
   uint64_t seed = 0;     // chance handed in: back-off jitter, later incarnations
   Bell* bell = nullptr;  // rung when Poll has news
   const std::atomic<uint64_t>* ticks = nullptr;  // of the role loop; goes out with heartbeats
@@ -80,6 +83,7 @@ struct UcxTransportCounters {
   uint64_t messages_refused = 0;  // data that named no open link
   uint64_t bytes_written = 0;
   uint64_t bytes_landed = 0;  // path B
+  ComparedBlocks compared;    // of an owner
 };
 
 class UcxTransport final : public OwnerTransport, public WriterTransport {

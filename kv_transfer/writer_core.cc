@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
 #include "base/ensure.h"
 #include "base/random.h"
 
@@ -18,8 +19,13 @@ constexpr size_t kSupersededMax = 1024;
 
 }  // namespace
 
-WriterCore::WriterCore(const Options& options, Hello self, uint64_t rebirth_seed, LinkIo& io)
-    : LinkCore(options.link, std::move(self), io), options_(options), rebirth_seed_(rebirth_seed) {
+WriterCore::WriterCore(const Options& options, Hello self, uint64_t rebirth_seed,
+                       absl::Span<const uint8_t> pool, LinkIo& io)
+    : LinkCore(options.link, std::move(self), io),
+      options_(options),
+      pool_(pool),
+      rebirth_seed_(rebirth_seed) {
+  ENSURE(pool_.size() >= self_.layout.pool_bytes());
   ENSURE(self_.role == Role::kPrefill);
   ENSURE(options.writes_in_flight_max > 0);
   ENSURE(options.bytes_in_flight_max > 0);
@@ -57,8 +63,12 @@ void WriterCore::Accept(const Ticket& ticket) {
     Emit(PushEnded{ticket.key, status});
     return;
   }
-  CloseGeneration(owners_.at(ticket.key.owner), ticket.key.generation);
+  Owner& owner = owners_.at(ticket.key.owner);
+  CloseGeneration(owner, ticket.key.generation);
   Push push;
+  // By turns with each owner: pushes that alternate between two would else leave one unchecked.
+  const uint32_t every = options_.check_one_in;
+  push.summed = every > 0 && owner.accepted++ % every == 0;
   push.ticket = ticket;
   push.link = FindUp(ticket.key.owner)->id;
   push.begun.resize(ticket.blocks.size() * self_.layout.layers);
@@ -122,15 +132,19 @@ void WriterCore::PostWaiting(LinkId id) {
     const uint64_t number = ++last_write_;
     next.write.header.write = number;
     const GrantKey key = next.write.header.key;
-    ENSURE(pushes_.contains(key));  // K11: nothing is posted under a closed generation
+    const auto push = pushes_.find(key);
+    ENSURE(push != pushes_.end());  // K11: nothing is posted under a closed generation
+    const bool memory = link->info.data_path == 'A';
+    if (push->second.summed && !memory) AddSums(next.write);
     posted_[number] = {.id = next.id,
                        .key = key,
                        .link = id,
                        .bytes = bytes,
                        .pieces = static_cast<uint32_t>(next.write.header.targets.size()),
                        .ended = false,
-                       .answered = link->info.data_path == 'A',
+                       .answered = memory,
                        .status = absl::OkStatus()};
+    if (push->second.summed && memory) posted_[number].to_sum = next.write;
     if (flow.writes == 0) link->moved = now_;
     flow.bytes += bytes;
     ++flow.writes;
@@ -153,7 +167,9 @@ void WriterCore::SendCommit(const Commit& commit) {
   ENSURE(!commit.first_tokens.empty());
   const Link* link = Find(push.link);
   ENSURE(link != nullptr);  // rule 13: a push does not survive its link
-  Send(*link, commit);
+  Commit said = commit;
+  said.summed = push.summed;
+  Send(*link, said);
   pushes_.erase(it);
 }
 
@@ -203,7 +219,26 @@ void WriterCore::WriteEnded(uint64_t number, const absl::Status& status) {
     posted.status.Update(status);
     posted.answered = true;
   }
+  if (status.ok() && posted.to_sum) SayWritten(posted);
   FinishIfOver(number);
+}
+
+// The bytes are visible to the owner, and their source is still as it was.
+void WriterCore::SayWritten(Posted& posted) {
+  const Link* link = Find(posted.link);
+  if (link == nullptr || !pushes_.contains(posted.key)) return;
+  AddSums(*posted.to_sum);
+  Send(*link, WrittenFrame{std::move(posted.to_sum->header)});
+}
+
+void WriterCore::AddSums(DataWrite& write) const {
+  const uint64_t bytes = self_.layout.block_bytes();
+  for (const Copy& copy : write.copies) {
+    for (uint64_t at = 0; at < copy.size_bytes; at += bytes) {
+      write.header.sums.push_back(Crc32c(pool_.subspan(copy.source_offset + at, bytes)));
+    }
+  }
+  ENSURE(write.header.sums.size() == write.header.targets.size());
 }
 
 void WriterCore::ResultArrived(const Link& link, const WriteResult& result) {

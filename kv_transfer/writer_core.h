@@ -12,12 +12,17 @@
 // is posted under a closed generation.  The record is bounded: the owner says the lowest
 // generation still open; beyond closed_max the oldest are closed without a record of their own.
 //
-// Thread:     the driver's.  Cost: log(pushes) per call; nothing waits.
+// Of one push in check_one_in every piece gets a sum, by which the owner sees whether its bytes
+// arrived: in the header (path B), or in a frame once they are visible (path A).
+//
+// Thread:     the driver's.  Cost: log(pushes) per call, and a pass over bytes that get sums;
+//             nothing waits.
 // Bounds (K5): bytes and writes in flight per link, writes waiting, pushes, closed generations.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,11 +49,14 @@ class WriterCore final : public LinkCore {
     uint32_t owners_max = 1024;                  // incarnations known
     uint32_t pushes_max = 4096;
     uint32_t closed_max = 4096;  // generations recorded per owner incarnation
+    uint32_t check_one_in = 1;   // so many pushes to an owner is one that has sums; 0: none
   };
 
   // `self`: what our Hello says; its layout is the pool's.  `rebirth_seed`: chance handed in,
-  // from which later incarnations are drawn.  `io` outlives the core.
-  WriterCore(const Options& options, Hello self, uint64_t rebirth_seed, LinkIo& io);
+  // from which later incarnations are drawn.  `pool` is only read, and only what a Write names.
+  // `io` and the pool outlive the core.
+  WriterCore(const Options& options, Hello self, uint64_t rebirth_seed,
+             absl::Span<const uint8_t> pool, LinkIo& io);
 
   // ── from the role loop, through the driver: as WriterTransport ────────────────────
   // Calls for a key whose PushEnded is on its way are answered as WriterTransport says.
@@ -73,6 +81,7 @@ class WriterCore final : public LinkCore {
     LinkId link;
     std::vector<bool> begun;   // [layer][target]: a piece is written once
     uint64_t pieces_done = 0;  // with OK
+    bool summed = false;       // all its pieces get sums
   };
   struct Waiting {
     WriteId id;
@@ -87,6 +96,7 @@ class WriterCore final : public LinkCore {
     bool ended = false;     // WriteEnded came
     bool answered = false;  // path B: WriteResult came; true from the start on path A
     absl::Status status;
+    std::optional<DataWrite> to_sum;  // path A: once its bytes are visible
   };
   // What is on its way over one link.
   struct Flow {
@@ -102,6 +112,7 @@ class WriterCore final : public LinkCore {
     absl::btree_set<Generation> closed;            // at or above the floor
     absl::btree_map<Generation, uint32_t> posted;  // writes out
     absl::btree_set<Generation> quiet_owed;        // revoked, not drained
+    uint64_t accepted = 0;                         // pushes
   };
 
   void HelloAccepted(Link& link) override;
@@ -121,12 +132,15 @@ class WriterCore final : public LinkCore {
   void EndPush(GrantKey key, const absl::Status& why, bool tell);
   void DropWaiting(LinkId link, GrantKey key, const absl::Status& why);
   void PostWaiting(LinkId link);
+  void AddSums(DataWrite& write) const;
+  void SayWritten(Posted& posted);
   void Drained(Incarnation owner, Generation generation);
   void FinishIfOver(uint64_t write);
   void SayQuietIfDrained(Incarnation owner, Generation generation);
   void BeRebornIfDrained();
 
   const Options options_;
+  const absl::Span<const uint8_t> pool_;
   const uint64_t rebirth_seed_;
   uint64_t rebirths_ = 0;
   bool fenced_ = false;  // declared dead: drain, then be reborn

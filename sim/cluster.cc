@@ -87,6 +87,7 @@ Cluster::Cluster(const ClusterOptions& options)
     config.role = setup.role;
     config.layout = WireLayout(setup.layout);
     config.model_fingerprint = kFingerprint;
+    config.writer.check_one_in = options_.check_one_in;
     config.writer.link.stuck_after = kv::StuckAfter(options_.router.progress_timeout);
     if (options_.several_hosts) config.host = setup.name;
     setup.process = fabric_.Add(config);

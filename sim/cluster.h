@@ -44,6 +44,7 @@ struct ClusterOptions {
   char path = 'A';             // of every pair
   bool close_fences = false;   // of path A, as on rc
   bool several_hosts = false;  // REQUIRES: path B or close_fences
+  uint32_t check_one_in = 1;   // pushes that have sums; others need links that damage nothing
   HashEngineOptions engine;
   router::Dispatcher::Options router;
   prefill::Options prefill_options;

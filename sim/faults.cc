@@ -205,6 +205,18 @@ void SlowLink(Cluster& cluster, const Fault& fault) {
       [](LinkWeather& w) { w.bytes_per_second = 0; });
 }
 
+// how: 0 a bit is flipped now and then, 1 often; 2 the rest of a part is missing.
+void DamageLink(Cluster& cluster, const Fault& fault) {
+  const double chance = fault.how == 0 ? 0.02 : 0.3;
+  Weather(
+      cluster, fault,
+      [chance, tears = fault.how == 2](LinkWeather& w) {
+        w.damage_chance = chance;
+        w.tears = tears;
+      },
+      [](LinkWeather& w) { w.damage_chance = 0; });
+}
+
 void RefuseLink(Cluster& cluster, const Fault& fault) {
   Weather(
       cluster, fault, [](LinkWeather& w) { w.refuses = true; },
@@ -373,6 +385,7 @@ constexpr FaultKind kFaults[] = {
     {"split", "f", "", 256, kShort, Split},
     {"stall_calls", "f", "pd", 3, kShort, StopCalls<kStalled>, nullptr, /*apart=*/true},
     {"silence", "f", "", 1, absl::Seconds(1), Silence, nullptr, /*apart=*/true},
+    {"damage_link", "p", "d", 3, kShort, DamageLink, nullptr, /*apart=*/true},
 };
 
 Party DrawParty(const char* roles, const ClusterOptions& cluster, Random& random) {

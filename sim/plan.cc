@@ -38,6 +38,7 @@ Fields FieldsOf(ClusterOptions& o) {
           {"path", &o.path},
           {"close_fences", &o.close_fences},
           {"several_hosts", &o.several_hosts},
+          {"check_one_in", &o.check_one_in},
           {"step", &o.engine.step},
           {"token", &o.engine.token},
           {"context", &o.engine.context_max},
@@ -219,6 +220,8 @@ absl::Status CheckPlan(const Plan& plan) {
   }
   for (const Fault& fault : plan.faults) {
     const FaultKind& kind = *FindFault(fault.kind);
+    RETURN_IF_ERROR(need(fault.kind != "damage_link" || o.check_one_in == 1,
+                         "damage_link needs check_one_in=1"));
     RETURN_IF_ERROR(
         need(absl::string_view(kind.who).find(fault.who.role) != absl::string_view::npos &&
                  fault.who.index < o.count(fault.who.role),

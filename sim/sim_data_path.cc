@@ -99,14 +99,31 @@ void SimFabric::LandPart(kv::LinkId link, uint64_t number, kv::Copy part, bool w
   if (writer_gone || fenced) {
     state.failed = true;
   } else if (owner->alive) {
-    owner->Landing(state.write.header.key, part.target_offset, part.size_bytes);
     ENSURE(part.source_offset + part.size_bytes <= writer->pool.size());
-    ENSURE(part.target_offset + part.size_bytes <= owner->pool.size());
-    std::memcpy(owner->pool.data() + part.target_offset, writer->pool.data() + part.source_offset,
-                part.size_bytes);
-    bytes_landed_ += part.size_bytes;
+    Land(*wire, state.write.header.key, part.target_offset,
+         absl::MakeConstSpan(writer->pool).subspan(part.source_offset, part.size_bytes));
   }
   PartDone(link, number);
+}
+
+void SimFabric::Land(const Wire& wire, const kv::GrantKey& key, uint64_t target_offset,
+                     absl::Span<const uint8_t> bytes) {
+  SimProcess& owner = *wire.ends[kOwner];
+  const LinkWeather& weather = pairs_[wire.pair].weather;
+  owner.Landing(key, target_offset, bytes.size());
+  ENSURE(target_offset + bytes.size() <= owner.pool.size());
+  uint8_t* const to = owner.pool.data() + target_offset;
+  bytes_landed_ += bytes.size();
+  const bool damaged = weather.damage_chance > 0 && random_.Chance(weather.damage_chance);
+  const bool torn = damaged && weather.tears;
+  std::memcpy(to, bytes.data(), torn ? random_.Below(bytes.size()) : bytes.size());
+  if (damaged && !torn) {
+    to[random_.Below(bytes.size())] ^= static_cast<uint8_t>(1u << random_.Below(8));
+  }
+  // The bytes that a torn part left may be the right ones by chance.
+  if (!damaged || std::memcmp(to, bytes.data(), bytes.size()) == 0) return;
+  ++damaged_;
+  if (checkers_ != nullptr) checkers_->Damaged(key);
 }
 
 // Whether nothing written through the wire arrives now; a write that never will is dropped.
@@ -194,10 +211,8 @@ void SimFabric::ArrivePathB(kv::LinkId link, const kv::DataHeader& header,
     const Wire* now = FindWire(link);
     if (now == nullptr || now->data_gone[kOwner]) return false;  // abandoned
     for (size_t i = first; i < end; ++i) {
-      owner->Landing(header.key, landing.offsets[i], landing.block_bytes);
-      std::memcpy(owner->pool.data() + landing.offsets[i], payload.data() + i * landing.block_bytes,
-                  landing.block_bytes);
-      bytes_landed_ += landing.block_bytes;
+      Land(*now, header.key, landing.offsets[i],
+           absl::MakeConstSpan(payload).subspan(i * landing.block_bytes, landing.block_bytes));
     }
     return true;
   };

@@ -21,9 +21,9 @@ SimProcess::SimProcess(SimFabric& fabric_in, SimFabric::Index index_in, LifeId i
       pool(hello.layout.pool_bytes()) {
   const SimProcessConfig& config = fabric.configs_[index];
   if (hello.role == Role::kDecode) {
-    owner = std::make_unique<kv::OwnerCore>(config.owner, hello, *this);
+    owner = std::make_unique<kv::OwnerCore>(config.owner, hello, pool, *this);
   } else {
-    writer = std::make_unique<kv::WriterCore>(config.writer, hello, seed, *this);
+    writer = std::make_unique<kv::WriterCore>(config.writer, hello, seed, pool, *this);
   }
 }
 

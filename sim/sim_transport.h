@@ -10,7 +10,8 @@
 //   path A          a write lands torn, in any order, any time before its flush ends; after a
 //                   crash each part lands or not until the process is gone; a stopped process's
 //                   parts land while it is stopped or after it woke;
-//   path B          messages overtake each other, are checked on arrival, land in parts.
+//   path B          messages overtake each other, are checked on arrival, land in parts;
+//   either          bytes arrive damaged, and everything says that they arrived.
 // It knows the truth and aborts when bytes land under a generation that the owner has been told
 // is settled (K2).
 //
@@ -78,6 +79,8 @@ struct LinkWeather {
   bool refuses = false;         // no new connection comes about
   absl::Duration clog;          // each message may take so much longer
   double bytes_per_second = 0;  // of the data path; 0: as configured
+  double damage_chance = 0;     // of a part of a write to arrive wrong
+  bool tears = false;           // damage: its rest is missing; else a bit is flipped
   bool any_cut() const { return to_writer_cut || to_owner_cut; }
 };
 
@@ -139,6 +142,7 @@ class SimFabric {
   // ── the truth, for invariants ─────────────────────────────────────────────────────
   uint64_t writes_out() const { return writes_.size(); }  // posted, not all landed or dropped
   uint64_t bytes_landed() const { return bytes_landed_; }
+  uint64_t damaged() const { return damaged_; }  // parts that are not their source's bytes
 
  private:
   friend class SimProcess;
@@ -204,6 +208,8 @@ class SimFabric {
   void PostPathA(Wire& wire, uint64_t number);
   void LandPart(kv::LinkId link, uint64_t number, kv::Copy part, bool waits);
   bool MemoryCut(const Wire& wire) const;
+  void Land(const Wire& wire, const kv::GrantKey& key, uint64_t target_offset,
+            absl::Span<const uint8_t> bytes);
   void PartDone(kv::LinkId link, uint64_t number);
   void EndWrite(kv::LinkId link, uint64_t number, const absl::Status& status);
   void DepartPathB(kv::LinkId link, uint64_t number, bool waits);
@@ -222,6 +228,7 @@ class SimFabric {
   uint64_t last_link_ = 0;
   uint32_t last_pid_ = 0;
   uint64_t bytes_landed_ = 0;
+  uint64_t damaged_ = 0;
 };
 
 }  // namespace baton::sim

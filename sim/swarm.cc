@@ -50,6 +50,14 @@ void DrawApart(Plan& plan, Random random) {
   }
 }
 
+// Where nothing damages bytes it may be that not every push has sums.
+void DrawChecks(Plan& plan, Random random) {
+  for (const Fault& fault : plan.faults) {
+    if (fault.kind == "damage_link") return;
+  }
+  if (random.Chance(0.2)) plan.cluster.check_one_in = static_cast<uint32_t>(random.Below(4));
+}
+
 }  // namespace
 
 Plan DrawPlan(uint64_t seed) {
@@ -59,6 +67,7 @@ Plan DrawPlan(uint64_t seed) {
   DrawRequests(plan, random);
   if (random.Chance(0.9)) DrawFaults(plan, random);
   if (!plan.faults.empty()) DrawApart(plan, Random(SplitMix64(seed ^ 0xa9a27)));
+  DrawChecks(plan, Random(SplitMix64(seed ^ 0xc4c)));
   return plan;
 }
 

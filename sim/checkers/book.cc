@@ -141,6 +141,10 @@ void Book::WriteEnded(const kv::GrantKey& key) {
   if (grant != nullptr && grant->writes_out > 0) --grant->writes_out;
 }
 
+void Book::Damaged(const kv::GrantKey& key) {
+  if (GrantFacts* grant = Find(key)) grant->damaged = true;
+}
+
 void Book::Landed(const kv::GrantKey& key, uint64_t target_offset, uint64_t bytes) {
   GrantFacts* grant = Find(key);
   if (grant == nullptr) return;

@@ -60,6 +60,7 @@ struct GrantFacts {
   bool accepted = false;         // by the writer's transport, for all it said until now
   bool committed = false;        // SendCommit was called
   bool failed = false;           // the owner was told that its writer did
+  bool damaged = false;          // bytes landed that are not the writer's
 };
 
 struct WriteFacts {
@@ -109,6 +110,7 @@ struct Book {
   void Posted(const kv::DataWrite& write, char path, bool fences);
   void WriteEnded(const kv::GrantKey& key);
   void Landed(const kv::GrantKey& key, uint64_t target_offset, uint64_t bytes);
+  void Damaged(const kv::GrantKey& key);
 
  private:
   void Close(const kv::GrantKey& key);

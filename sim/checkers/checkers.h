@@ -75,6 +75,7 @@ class Checkers {
   void WriteEnded(kv::LinkId link, const kv::GrantKey& key, uint64_t bytes);
   void Permitted(LifeId owner, const kv::DataHeader& header);
   void Landed(const kv::GrantKey& key, uint64_t target_offset, uint64_t bytes);
+  void Damaged(const kv::GrantKey& key) { book_.Damaged(key); }
 
   // ── role loops and their transports ───────────────────────────────────────────────
   void Granted(LifeId owner, const kv::Ticket& ticket);

@@ -52,6 +52,10 @@ void K3Commit::Told(LifeId owner, const kv::TransportEvent& event) {
   const LifeFacts& life = book_.life(owner);
   const GrantFacts* grant = book_.Find(commit.key);
   if (grant == nullptr) return;  // K4's
+  if (grant->damaged) {
+    log_.Violation("K3: ", life.name(), " is told the Commit of generation ",
+                   commit.key.generation.value(), ", of which bytes arrived damaged");
+  }
   const uint64_t size = life.hello.layout.block_bytes();
   for (size_t place = 0; place < grant->landed.size(); ++place) {
     if (grant->landed[place] >= size) continue;

@@ -5,7 +5,8 @@
 //
 // The truth is what the fabric has landed.  A writer may commit only when it was told that every
 // piece is done; an owner may believe a Commit only when every byte is there; a step may touch a
-// granted block only after the Commit.  Cost: per Commit one look at each piece.
+// granted block only after the Commit.  What the fabric damaged is in no Commit.  Cost: per Commit
+// one look at each piece.
 #pragma once
 
 #include "sim/checkers/book.h"

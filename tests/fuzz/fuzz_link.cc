@@ -82,9 +82,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::Span<const uint8_t> bytes(data + 1, size - 1);
   (void)DecodeFrame(bytes);
   if (const auto header = DecodeDataHeader(bytes); header.ok()) ENSURE(Encode(*header) == bytes);
+  const std::vector<uint8_t> pool(MakeHello(Role::kDecode, 1).layout.pool_bytes());
   {
     SilentIo io;
-    OwnerCore owner({}, MakeHello(Role::kDecode, 1), io);
+    OwnerCore owner({}, MakeHello(Role::kDecode, 1), pool, io);
     Converse(owner, io, MakeHello(Role::kPrefill, 2), how, bytes);
     owner.Grant(MakeTicket());
     if (const auto header = DecodeDataHeader(bytes); header.ok()) {
@@ -96,7 +97,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   {
     SilentIo io;
-    WriterCore writer({}, MakeHello(Role::kPrefill, 2), 3, io);
+    WriterCore writer({}, MakeHello(Role::kPrefill, 2), 3, pool, io);
     Converse(writer, io, MakeHello(Role::kDecode, 1), how, bytes);
     writer.Accept(MakeTicket());
   }

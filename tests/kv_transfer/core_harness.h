@@ -71,13 +71,14 @@ inline constexpr LinkId kLink1{1}, kLink2{2}, kLink3{3};
 template <typename Core>
 struct Harness {
   FakeIo io;
+  std::vector<uint8_t> pool;
   Core core;
   absl::Time now = absl::UnixEpoch();
   std::vector<TransportEvent> events;
 
   template <typename... Args>
   explicit Harness(const typename Core::Options& options, Hello self, Args... args)
-      : core(options, std::move(self), args..., io) {}
+      : pool(self.layout.pool_bytes()), core(options, std::move(self), args..., pool, io) {}
 
   void Frame(LinkId link, const kv::Frame& frame) {
     core.FrameArrived(link, EncodeFrame(frame), now);

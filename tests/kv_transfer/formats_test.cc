@@ -23,6 +23,7 @@ Ticket SomeTicket() {
 Commit SomeCommit() {
   Commit commit = CommitOf(SomeTicket(), MakeHello(Role::kDecode, "d", 1, 1).layout);
   commit.first_tokens = {{.id = 7, .logprob = -0.5f, .top = {{7, -0.5f}, {9, -1.5f}}}, {.id = 8}};
+  commit.summed = true;
   commit.first_index = 3;
   commit.cached_tokens = 16;
   commit.computed_tokens = 25;
@@ -31,6 +32,12 @@ Commit SomeCommit() {
   commit.transfer = absl::Microseconds(300);
   commit.exposed = absl::Nanoseconds(4);
   return commit;
+}
+
+DataHeader SummedHeader() {
+  DataHeader header = HeaderOf(SomeTicket(), 4, 1, {0, 2});
+  header.sums = {0xe3069283, 0};
+  return header;
 }
 
 std::vector<Frame> SomeFrames() {
@@ -47,7 +54,8 @@ std::vector<Frame> SomeFrames() {
           QuietFrame{Generation(3)},
           QuietFrame{},
           WriterFailedFrame{Generation(3), absl::StatusCode::kUnavailable, "gone"},
-          SomeCommit()};
+          SomeCommit(),
+          WrittenFrame{SummedHeader()}};
 }
 
 TEST_CASE("a ticket and a Commit survive the wire") {
@@ -60,8 +68,9 @@ TEST_CASE("sizes are those of docs/kv_transfer.md") {
   for (uint32_t i = 0; i < blocks.size(); ++i) blocks[i] = i;
   const Ticket ticket = MakeTicket(1, 2, 3, blocks);
   CHECK(Encode(ticket).size() == 570);
-  CHECK(Encode(CommitOf(ticket, MakeHello(Role::kDecode, "d", 1, 1).layout)).size() == 130);
-  CHECK(Encode(HeaderOf(ticket, 1, 0, {0, 1, 2})).size() == 64 + 3 * 4);
+  CHECK(Encode(CommitOf(ticket, MakeHello(Role::kDecode, "d", 1, 1).layout)).size() == 131);
+  CHECK(Encode(HeaderOf(ticket, 1, 0, {0, 1, 2})).size() == 68 + 3 * 4);
+  CHECK(Encode(SummedHeader()).size() == 68 + 2 * 8);
 }
 
 TEST_CASE("every kind of frame survives the wire") {
@@ -73,8 +82,26 @@ TEST_CASE("every kind of frame survives the wire") {
 }
 
 TEST_CASE("a data header survives the wire") {
-  const DataHeader header = HeaderOf(SomeTicket(), 4, 1, {0, 2});
-  CHECK(DecodeDataHeader(Encode(header)).value() == header);
+  for (const DataHeader& header : {HeaderOf(SomeTicket(), 4, 1, {0, 2}), SummedHeader()}) {
+    CHECK(DecodeDataHeader(Encode(header)).value() == header);
+  }
+}
+
+TEST_CASE("a data header has one sum for each target, or none; a Written frame has them") {
+  std::vector<uint8_t> bytes = Encode(SummedHeader());
+  const size_t count_at = bytes.size() - 3 * 4;
+  bytes[count_at] = 1;
+  CHECK(!DecodeDataHeader(bytes).ok());
+  bytes.resize(bytes.size() - 4);
+  CHECK(!DecodeDataHeader(bytes).ok());
+  bytes.resize(count_at);
+  CHECK(!DecodeDataHeader(bytes).ok());
+  std::vector<uint8_t> frame = EncodeFrame(WrittenFrame{SummedHeader()});
+  frame.resize(frame.size() - 2 * 4);
+  frame[frame.size() - 4] = 0;
+  frame[0] = static_cast<uint8_t>(frame.size() - 4);
+  CHECK(DecodeDataHeader(absl::MakeConstSpan(frame).subspan(5)).ok());
+  CHECK(!DecodeFrame(frame).ok());
 }
 
 TEST_CASE("no damaged ticket or Commit is accepted: any bit, any length") {
@@ -157,11 +184,16 @@ TEST_CASE("the cutter finds frames whatever the pieces, and stops at a bad lengt
   CHECK(!other.Feed(std::vector<uint8_t>{0xff, 0xff, 0xff, 0xff, 1}, frames).ok());
 }
 
-TEST_CASE("the largest Commit and Hello fit in a frame") {
+TEST_CASE("the largest Commit, Written and Hello fit in a frame") {
   Commit commit = SomeCommit();
   const OutputToken token{.id = 1, .top = std::vector<TokenLogprob>(256)};
   commit.first_tokens.assign(128, token);
   CHECK(EncodeFrame(commit).size() < kFrameBytesMax);
+  DataHeader header = SummedHeader();
+  header.targets.clear();
+  for (uint32_t i = 0; i < kDataTargetsMax; ++i) header.targets.push_back(i);
+  header.sums.assign(kDataTargetsMax, 1);
+  CHECK(EncodeFrame(WrittenFrame{header}).size() < kFrameBytesMax);
   Hello hello = MakeHello(Role::kPrefill, "prefill-0", 5, 6);
   hello.offers.assign(8, {'A', "shm", std::vector<uint8_t>(64u << 10)});
   CHECK(EncodeFrame(hello).size() < kFrameBytesMax);

@@ -78,6 +78,14 @@ KvSwarm::KvSwarm(uint64_t seed)
                    {.path = kind == 0 ? 'B' : 'A', .close_fences = kind == 1});
     }
   }
+  if (seed % 4 == 1) {  // one of the four links damages what passes
+    const SimFabric::Index writer = writers_[seed / 4 % 2].index,
+                           owner = owners_[seed / 8 % 2].index;
+    LinkWeather weather = fabric_.weather(writer, owner);
+    weather.damage_chance = 0.05;
+    weather.tears = seed / 16 % 2 == 1;
+    fabric_.SetWeather(writer, owner, weather);
+  }
   const SimFabric::Index stranger = fabric_.Add(Stranger());
   for (OwnerLoop& owner : owners_) fabric_.Pair(stranger, owner.index);
 }
@@ -94,6 +102,7 @@ void KvSwarm::Run() {
     Loops(/*start=*/false);
   }
   CheckIdle();
+  damaged = fabric_.damaged();
 }
 
 // ── faults ──────────────────────────────────────────────────────────────────────────

@@ -31,7 +31,7 @@ class KvSwarm {
   const std::vector<std::string>& violations() const { return log_.violations(); }
   const EventLog& log() const { return log_; }
 
-  uint64_t commits = 0, quiets = 0, reborn = 0, dead = 0;
+  uint64_t commits = 0, quiets = 0, reborn = 0, dead = 0, damaged = 0;
 
  private:
   static constexpr uint32_t kBlocks = 6, kLayers = 2;

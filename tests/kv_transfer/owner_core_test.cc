@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The owner's half, rule by rule: each test is a trace in which leaving the rule out goes wrong.
+#include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
 #include "tests/kv_transfer/core_harness.h"
 
 namespace baton::kv {
@@ -13,6 +15,14 @@ struct Owner : Harness<OwnerCore> {
   explicit Owner(const OwnerCore::Options& options = {})
       : Harness(options, MakeHello(Role::kDecode, "decode-0", kOwner, 1)) {}
   Layout layout() const { return core.self().layout; }
+  // The header of one piece, with the sum of what the pool holds there.
+  DataHeader Summed(const Ticket& ticket, uint64_t write, uint32_t layer, uint32_t target) const {
+    DataHeader header = HeaderOf(ticket, write, layer, {target});
+    const auto block = absl::MakeConstSpan(pool).subspan(
+        layout().offset(layer, ticket.blocks[target]), layout().block_bytes());
+    header.sums = {Crc32c(block)};
+    return header;
+  }
 };
 
 Hello Writer(uint64_t incarnation = kWriter, uint32_t pid = 2) {
@@ -325,6 +335,114 @@ TEST_CASE("K4: path B lands only what the grant names") {
   const auto answers = owner.io.Sent<WriteResult>(kLink1);
   REQUIRE(answers.size() == 1);
   CHECK(!answers[0].landed);
+}
+
+TEST_CASE("K3: on path A a piece without the bytes of its sum breaks the grant, with every name") {
+  Owner owner;
+  owner.Up(kLink1, Writer());
+  const Ticket ticket = MakeTicket(kOwner, 1, kWriter, {3, 6});
+  owner.core.Grant(ticket);
+  for (const uint8_t where : {0, 1}) owner.pool[owner.layout().offset(1, 6) + where] = 9;
+  owner.Frame(kLink1, WrittenFrame{owner.Summed(ticket, 1, 0, 0)});
+  DataHeader wrong = owner.Summed(ticket, 2, 1, 1);
+  wrong.sums[0] ^= 1;
+  CHECK(owner.Take<WriterFailed>().empty());
+  owner.Frame(kLink1, WrittenFrame{wrong});
+  const auto failed = owner.Take<WriterFailed>();
+  REQUIRE(failed.size() == 1);
+  CHECK(absl::IsDataLoss(failed[0].why));
+  for (const char* name : {"block 6", "layer 1", "prefill-0", "over fake", "path A"}) {
+    INFO(failed[0].why << " names " << name);
+    CHECK(failed[0].why.message().find(name) != std::string::npos);
+  }
+  owner.Frame(kLink1, CommitOf(ticket, owner.layout()));
+  CHECK(owner.Take<CommitArrived>().empty());
+  CHECK(owner.core.counters().stale_commits == 1);
+  const Compared count = owner.core.compared().at({"prefill-0", "fake", 'A'});
+  CHECK(count.right == 1);
+  CHECK(count.wrong == 1);
+  owner.core.Revoke(Generation(1));
+  CHECK(!owner.IsQuiet(1));  // what is damaged may still be written
+}
+
+TEST_CASE("K3: a Commit of a push with sums counts only when all of them were right") {
+  for (const bool all : {false, true}) {
+    Owner owner;
+    owner.Up(kLink1, Writer());
+    const Ticket ticket = MakeTicket(kOwner, 1, kWriter);
+    owner.core.Grant(ticket);
+    owner.Frame(kLink1, WrittenFrame{owner.Summed(ticket, 1, 0, 0)});
+    owner.Frame(kLink1, WrittenFrame{owner.Summed(ticket, 2, 0, 0)});  // twice is not two
+    CHECK(owner.core.counters().stale_arrivals == 1);
+    if (all) owner.Frame(kLink1, WrittenFrame{owner.Summed(ticket, 2, 1, 0)});
+    Commit commit = CommitOf(ticket, owner.layout());
+    commit.summed = true;
+    owner.Frame(kLink1, commit);
+    CHECK(owner.Take<CommitArrived>().size() == (all ? 1 : 0));
+    CHECK(owner.core.counters().refused_commits == (all ? 0 : 1));
+  }
+}
+
+TEST_CASE("K3, K4: sums under another grant, or outside it, are dropped") {
+  Owner owner;
+  owner.Up(kLink1, Writer());
+  const Ticket ticket = MakeTicket(kOwner, 1, kWriter);
+  owner.core.Grant(ticket);
+  DataHeader outside = owner.Summed(ticket, 1, 0, 0);
+  outside.layer = 2;
+  owner.Frame(kLink1, WrittenFrame{outside});
+  outside = owner.Summed(ticket, 1, 0, 0);
+  outside.targets = {1};
+  owner.Frame(kLink1, WrittenFrame{outside});
+  Ticket other = ticket;
+  other.attempt.attempt = 7;
+  owner.Frame(kLink1, WrittenFrame{owner.Summed(other, 1, 0, 0)});
+  owner.core.Revoke(Generation(1));
+  owner.Frame(kLink1, WrittenFrame{owner.Summed(ticket, 1, 0, 0)});
+  CHECK(owner.core.counters().stale_arrivals == 4);
+  CHECK(owner.Take<WriterFailed>().empty());
+  CHECK(owner.core.compared().empty());
+}
+
+TEST_CASE("K3: on path B a message that arrived damaged did not land") {
+  Owner owner;
+  owner.Up(kLink1, Writer(), 'B');
+  const Ticket ticket = MakeTicket(kOwner, 1, kWriter);
+  owner.core.Grant(ticket);
+  const uint64_t bytes = owner.layout().block_bytes();
+  REQUIRE(owner.core.CheckArrival(kLink1, owner.Summed(ticket, 1, 0, 0), bytes).ok());
+  owner.core.Landed(kLink1, 1);
+  REQUIRE(owner.core.CheckArrival(kLink1, owner.Summed(ticket, 2, 1, 0), bytes).ok());
+  owner.pool[owner.layout().offset(1, ticket.blocks[0]) + 5] ^= 0x20;  // on its way
+  owner.core.Landed(kLink1, 2);
+  const auto answers = owner.io.Sent<WriteResult>(kLink1);
+  REQUIRE(answers.size() == 2);
+  CHECK(answers[0].landed);
+  CHECK(!answers[1].landed);
+  CHECK(absl::IsDataLoss(owner.Take<WriterFailed>().at(0).why));
+  CHECK(owner.core.compared().at({"prefill-0", "fake", 'B'}).wrong == 1);
+  owner.core.Revoke(Generation(1));
+  CHECK(owner.IsQuiet(1));  // no landing is under way
+}
+
+TEST_CASE("what was compared is counted by link, but not without bound") {
+  Owner owner;
+  uint64_t right = 0;
+  for (uint32_t life = 0; life < OwnerCore::kComparedMax + 2; ++life) {
+    const LinkId link(life + 1);
+    const Hello peer = MakeHello(Role::kPrefill, absl::StrCat("p", life), kWriter + life, life + 9);
+    owner.Up(link, peer);
+    const Ticket ticket = MakeTicket(kOwner, life + 1, kWriter + life);
+    owner.core.Grant(ticket);
+    owner.Frame(link, WrittenFrame{owner.Summed(ticket, 1, 0, 0)});
+    owner.core.Revoke(ticket.key.generation);
+    owner.Lose(link);
+    owner.core.DataClosed(link, true);
+  }
+  CHECK(owner.core.compared().size() == OwnerCore::kComparedMax + 1);
+  for (const auto& [over, count] : owner.core.compared()) right += count.right;
+  CHECK(right == OwnerCore::kComparedMax + 2);
+  CHECK(owner.core.compared().at({"others", "fake", 'A'}).right == 2);
 }
 
 TEST_CASE("K7: a grant to an incarnation that was declared dead fails at once") {

@@ -15,7 +15,7 @@ TEST_CASE("whatever fails, no late byte is read and everything ends", "[sim][kv]
   if (const char* seeds = std::getenv("SEEDS")) last = std::strtoull(seeds, nullptr, 10);
   const char* one = std::getenv("SEED");
   if (one != nullptr) first = last = std::strtoull(one, nullptr, 10);
-  uint64_t commits = 0, quiets = 0, reborn = 0, dead = 0;
+  uint64_t commits = 0, quiets = 0, reborn = 0, dead = 0, damaged = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     KvSwarm swarm(seed);
     swarm.Run();
@@ -28,14 +28,16 @@ TEST_CASE("whatever fails, no late byte is read and everything ends", "[sim][kv]
     quiets += swarm.quiets;
     reborn += swarm.reborn;
     dead += swarm.dead;
+    damaged += swarm.damaged;
   }
   INFO(commits << " commits, " << quiets << " quiets, " << dead << " dead, " << reborn
-               << " reborn");
+               << " reborn, " << damaged << " damaged");
   CHECK(commits > 0);
   if (last - first < 39) return;  // few seeds need not meet everything
   CHECK(quiets > 1000);
   CHECK(dead > 100);
   CHECK(reborn > 50);
+  CHECK(damaged > 50);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The writer's half, rule by rule.
+#include "base/crc32c.h"
 #include "tests/kv_transfer/core_harness.h"
 
 namespace baton::kv {
@@ -278,6 +279,76 @@ TEST_CASE("path B: a write is done when the owner says that it landed") {
     writer.EndWrite(0);
     writer.Lose(kLink1);
     CHECK(absl::IsUnavailable(writer.Take<WriteDone>().at(0).status));
+  }
+}
+
+TEST_CASE("sums go out when the bytes are visible on path A, with the bytes on path B") {
+  const auto sum_of = [](const Writer& writer, uint32_t layer, BlockIndex block) {
+    const Layout& layout = writer.core.self().layout;
+    return Crc32c(absl::MakeConstSpan(writer.pool)
+                      .subspan(layout.offset(layer, block), layout.block_bytes()));
+  };
+  for (const char path : {'A', 'B'}) {
+    Writer writer;
+    for (size_t i = 0; i < writer.pool.size(); ++i) writer.pool[i] = static_cast<uint8_t>(i / 3);
+    writer.Up(kLink1, Owner(), path);
+    const Ticket ticket = MakeTicket(kOwner, 1, kWriter, {3, 4, 7});
+    writer.core.Accept(ticket);
+    writer.Write(1, ticket, 1);  // from blocks 0, 1, 2: two runs, as the targets are
+    const std::vector<uint32_t> sums = {sum_of(writer, 1, 0), sum_of(writer, 1, 1),
+                                        sum_of(writer, 1, 2)};
+    const DataHeader posted = writer.io.posted.at(0).second.header;
+    CHECK(writer.io.Sent<WrittenFrame>(kLink1).empty());
+    writer.EndWrite(0);
+    const auto written = writer.io.Sent<WrittenFrame>(kLink1);
+    if (path == 'B') {
+      CHECK(posted.sums == sums);
+      CHECK(written.empty());
+      continue;
+    }
+    CHECK(posted.sums.empty());
+    REQUIRE(written.size() == 1);
+    CHECK(written[0].header.sums == sums);
+    CHECK(written[0].header.targets == posted.targets);
+    CHECK(written[0].header.write == posted.write);
+  }
+}
+
+TEST_CASE("no sums are said of a write that failed, or whose push has ended") {
+  Writer writer;
+  writer.Up(kLink1, Owner());
+  const Ticket ticket = MakeTicket(kOwner, 1, kWriter);
+  writer.core.Accept(ticket);
+  writer.Write(1, ticket, 0);
+  writer.Write(2, ticket, 1);
+  writer.core.WriteEnded(writer.io.posted.at(0).second.header.write, absl::UnavailableError("no"));
+  writer.Frame(kLink1, RevokeFrame{Generation(1), Generation(2)});
+  writer.EndWrite(1);
+  CHECK(writer.io.Sent<WrittenFrame>(kLink1).empty());
+}
+
+TEST_CASE("one push in N has sums, by turns with each owner, and its Commit says so") {
+  for (const uint32_t every : {0u, 1u, 3u}) {
+    WriterCore::Options options;
+    options.check_one_in = every;
+    Writer writer(options);
+    writer.Up(kLink1, Owner());
+    writer.Up(kLink2, Owner(kOwner + 1, "decode-1", 9));
+    size_t ended = 0;
+    for (uint64_t push = 0; push < 7; ++push) {
+      for (const LinkId link : {kLink1, kLink2}) {
+        const uint64_t owner = link == kLink1 ? kOwner : kOwner + 1;
+        const Ticket ticket = MakeTicket(owner, push + 1, kWriter);
+        writer.io.Clear();
+        writer.core.Accept(ticket);
+        for (uint32_t layer = 0; layer < 2; ++layer) writer.Write(ended + 1, ticket, layer);
+        for (int layer = 0; layer < 2; ++layer) writer.EndWrite(ended++);
+        writer.core.SendCommit(CommitOf(ticket, writer.core.self().layout));
+        const bool summed = every > 0 && push % every == 0;
+        CHECK(writer.io.Sent<WrittenFrame>(link).size() == (summed ? 2 : 0));
+        CHECK(writer.io.Sent<Commit>(link).at(0).summed == summed);
+      }
+    }
   }
 }
 

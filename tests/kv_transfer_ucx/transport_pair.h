@@ -110,9 +110,16 @@ struct Pair {
   End owner, writer;
   uint64_t next_write = 1;
 
-  explicit Pair(TransportChoice choice, uint32_t owner_blocks = 64, uint32_t writer_blocks = 40) {
+  explicit Pair(TransportChoice choice, uint32_t owner_blocks = 64, uint32_t writer_blocks = 40)
+      : Pair(choice, owner_blocks, writer_blocks, [](UcxTransportOptions&) {}) {}
+  // `change`: of the writer's options.
+  template <typename Change>
+  Pair(TransportChoice choice, uint32_t owner_blocks, uint32_t writer_blocks, Change change) {
     owner.Open(OwnerOptions(choice, SmallLayout(owner_blocks)));
-    writer.Open(WriterOptions(choice, SmallLayout(writer_blocks), owner.transport->port()));
+    UcxTransportOptions options =
+        WriterOptions(choice, SmallLayout(writer_blocks), owner.transport->port());
+    change(options);
+    writer.Open(options);
   }
   void WaitUp() {
     const bool up = WaitFor(absl::Seconds(10), [&] {
@@ -134,6 +141,10 @@ struct Pair {
   }
   // Every layer of every block, from the writer's blocks 1, 2, …, then the Commit.
   void Push(const Ticket& ticket) {
+    Write(ticket);
+    SendCommit(ticket);
+  }
+  void Write(const Ticket& ticket) {
     const uint64_t bytes = owner.layout.block_bytes();
     std::vector<WritePiece> pieces;
     for (uint32_t i = 0; i < ticket.blocks.size(); ++i) pieces.push_back({i + 1, i});
@@ -148,6 +159,9 @@ struct Pair {
     }
     REQUIRE(WaitFor(absl::Seconds(10),
                     [&] { return Count<WriteDone>() == before + owner.layout.layers; }));
+  }
+  void SendCommit(const Ticket& ticket) {
+    const uint64_t bytes = owner.layout.block_bytes();
     Commit commit;
     commit.key = ticket.key;
     commit.writer = ticket.writer;

@@ -41,6 +41,53 @@ TEST_CASE("pushes over UCX's TCP arrive whole and in their place") {
   PushesArrive(TransportChoice::kUcxTcp, 'B', "ucx_tcp");
 }
 
+// Of the writes 1 to 3 (the first push) none is damaged, of 4 to 6 the first is.
+TEST_CASE("K3: a bit that is flipped on its way is caught on every path, and without sums is not") {
+  for (const TransportChoice choice :
+       {TransportChoice::kShm, TransportChoice::kTcp, TransportChoice::kUcxTcp}) {
+    for (const uint32_t check_one_in : {1u, 0u}) {
+      Pair pair(choice, 64, 40, [&](UcxTransportOptions& options) {
+        options.damage_one_in = 4;
+        options.check_one_in = check_one_in;
+      });
+      pair.WaitUp();
+      const LinkInfo link = pair.owner.Find<PeerUp>()->link;
+      INFO(link.transport << ", checks one in " << check_one_in);
+      const Ticket good = pair.MakeTicket(1, {3, 5, 6}), bad = pair.MakeTicket(2, {7, 9, 1});
+      pair.owner.transport->Grant(good);
+      pair.Push(good);
+      REQUIRE(
+          WaitFor(absl::Seconds(10), [&] { return pair.owner.Find<CommitArrived>() != nullptr; }));
+      CHECK(pair.Landed(good));
+      pair.owner.events.clear();
+      pair.owner.transport->Grant(bad);
+      pair.Write(bad);
+      if (check_one_in == 0) {
+        pair.SendCommit(bad);
+        REQUIRE(WaitFor(absl::Seconds(10),
+                        [&] { return pair.owner.Find<CommitArrived>() != nullptr; }));
+        CHECK(!pair.Landed(bad));  // wrong bytes would have been used
+        continue;
+      }
+      if (link.data_path == 'A') pair.SendCommit(bad);  // its writer does not know
+      REQUIRE(
+          WaitFor(absl::Seconds(10), [&] { return pair.owner.Find<WriterFailed>() != nullptr; }));
+      const absl::Status why = pair.owner.Find<WriterFailed>()->why;
+      CHECK(absl::IsDataLoss(why));
+      CHECK(why.message().find("from prefill-0 over " + link.transport) != std::string::npos);
+      pair.owner.transport->Revoke(Generation(2));
+      REQUIRE(WaitFor(absl::Seconds(10), [&] { return pair.owner.Find<Quiet>() != nullptr; }));
+      CHECK(pair.owner.Find<CommitArrived>() == nullptr);
+      const ComparedOver over{"prefill-0", link.transport, link.data_path};
+      CHECK(WaitFor(absl::Seconds(10), [&] {
+        const ComparedBlocks compared = pair.owner.transport->counters().compared;
+        const auto found = compared.find(over);
+        return found != compared.end() && found->second.wrong == 1 && found->second.right >= 9;
+      }));
+    }
+  }
+}
+
 TEST_CASE("two processes of one host choose shared memory by themselves") {
   Pair pair(TransportChoice::kAuto);
   pair.WaitUp();

@@ -9,7 +9,9 @@
 #include <cstring>
 #include <vector>
 
+#include "kv_transfer/flow_wire.h"
 #include "kv_transfer/ucx_endpoint.h"
+#include "kv_transfer/ucx_wire.h"
 
 namespace baton::kv {
 namespace {
@@ -38,6 +40,17 @@ bool ProgressUntil(UcxWorker& a, UcxWorker& b, Condition condition) {
     b.Progress();
   }
   return condition();
+}
+
+TEST_CASE("the header of the largest write fits into a message of UCX's TCP") {
+  DataHeader data;
+  for (uint32_t i = 0; i < kDataTargetsMax; ++i) data.targets.push_back(i);
+  data.sums.assign(kDataTargetsMax, 7);
+  MessageHeader header;
+  header.data_header = Encode(data);
+  const size_t bytes = Encode(header).size();
+  CHECK(bytes <= kFlowHeaderBytesMax);
+  CHECK(bytes <= MakeWorker(DataPath::kCheckedMessages)->header_bytes_max());
 }
 
 TEST_CASE("a put into allocated memory lands although the target never progresses") {

@@ -284,6 +284,7 @@ TEST_CASE("C59 a prefill that restarts under its name is used again", "[field]")
     CHECK(AskAndWait(cluster, kLong).over->path == Path::kDisaggregated);
     cluster.prefill(0).Crash();
     cluster.prefill(0).Restart();
+    cluster.Run(absl::Milliseconds(500));  // until the front end does not ask its old life any more
     REQUIRE(cluster.Ready());
   }
   CHECK(cluster.decode(0).Status().self.incarnation == decode);

@@ -37,7 +37,8 @@ TEST_CASE("what is not a plan is refused with the words that are wrong", "[plan]
   }
   for (const char* text :
        {"cluster decode=0", "cluster path=A several_hosts=true", "request frontend=1",
-        "fault crash who=d1", "fault break_link who=d0 whom=d0", "cluster prefill.chunk=17"}) {
+        "fault crash who=d1", "fault break_link who=d0 whom=d0", "cluster prefill.chunk=17",
+        "cluster check_one_in=2\nfault damage_link who=p0 whom=d0"}) {
     INFO(text);
     REQUIRE(ParsePlan(text).ok());
     CHECK(!CheckPlan(*ParsePlan(text)).ok());
