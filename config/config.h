@@ -69,7 +69,8 @@ struct Config {
     uint64_t min_bandwidth_bytes_per_second = 0;
     absl::Duration progress_timeout = absl::Seconds(30);
     bool allow_mixed_numerics = false;
-    bool pipelining = true;  // push each layer as soon as it is computed
+    bool pipelining = true;      // push each layer as soon as it is computed
+    uint32_t check_one_in = 64;  // pushes whose bytes decode compares with CRC32C; 0: none
   } kv_transfer;
   struct {
     uint32_t queue_requests = 256;

@@ -190,6 +190,7 @@ std::vector<Field> Fields(Config& config) {
       Time("kv_transfer.progress_timeout", &kv.progress_timeout, absl::Milliseconds(100)));
   all.push_back(Bool("kv_transfer.allow_mixed_numerics", &kv.allow_mixed_numerics));
   all.push_back(Bool("kv_transfer.pipelining", &kv.pipelining));
+  all.push_back(Count("kv_transfer.check_one_in", &kv.check_one_in, 0, 1 << 20));
   auto& limits = config.limits;
   all.push_back(Count("limits.queue_requests", &limits.queue_requests, 1, 1 << 20));
   all.push_back(Count("limits.queue_tokens", &limits.queue_tokens, 1, uint64_t{1} << 40));

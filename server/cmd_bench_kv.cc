@@ -123,7 +123,7 @@ bool Tell(int fd, const Note& note) { return ::write(fd, &note, sizeof note) == 
 bool Hear(int fd, Note& note) { return ::read(fd, &note, sizeof note) == sizeof note; }
 
 kv::UcxTransportOptions OptionsFor(Role role, const kv::Layout& layout, kv::TransportChoice choice,
-                                   Bell* bell) {
+                                   bool sums, Bell* bell) {
   kv::UcxTransportOptions options;
   options.role = role;
   options.self = role == Role::kDecode ? WorkerRef{"owner", kOwner} : WorkerRef{"writer", kWriter};
@@ -134,6 +134,7 @@ kv::UcxTransportOptions OptionsFor(Role role, const kv::Layout& layout, kv::Tran
   options.devices = {"lo"};
   options.seed = static_cast<uint64_t>(::getpid());
   options.bell = bell;
+  options.check_one_in = sums ? 1 : 0;
   return options;
 }
 
@@ -180,7 +181,8 @@ bool AwaitPush(kv::UcxTransport& transport, const kv::Layout& layout, uint32_t r
 
 int RunOwner(int channel, const kv::Layout& layout, kv::TransportChoice choice) {
   Bell bell;
-  auto transport = kv::UcxTransport::Create(OptionsFor(Role::kDecode, layout, choice, &bell));
+  auto transport =
+      kv::UcxTransport::Create(OptionsFor(Role::kDecode, layout, choice, false, &bell));
   if (!transport.ok()) {
     (void)Tell(channel, {});
     return Fail(transport.status());
@@ -282,6 +284,7 @@ class Writer {
 
 struct Row {
   std::string peer = "baton", transport, depth, work;
+  bool sums = false;  // every block is compared with its CRC32C before the Commit counts
   uint64_t bytes = 0;
   std::vector<double> ms, layer_us, notify_us, cpu;
   bool verified = true;
@@ -300,17 +303,19 @@ void Print(const Row& row, bool json) {
   if (json) {
     std::printf(
         "{\"peer\": \"%s\", \"transport\": \"%s\", \"depth\": \"%s\", \"work\": \"%s\", "
+        "\"sums\": %s, "
         "\"bytes\": %llu, \"reps\": %zu, \"ms\": %.4f, \"ms_min\": %.4f, \"ms_max\": %.4f, "
         "\"gb_s\": %.3f, \"layer_us\": %s, \"notify_us\": %s, \"cpu_s_per_gib\": %.3f, "
         "\"verified\": %s}\n",
         row.peer.c_str(), row.transport.c_str(), row.depth.c_str(), row.work.c_str(),
-        static_cast<unsigned long long>(row.bytes), row.ms.size(), ms.median, ms.min, ms.max, rate,
-        optional(row.layer_us, layer, 0).c_str(), optional(row.notify_us, notify, 0).c_str(), cpu,
-        row.verified ? "true" : "false");
+        row.sums ? "true" : "false", static_cast<unsigned long long>(row.bytes), row.ms.size(),
+        ms.median, ms.min, ms.max, rate, optional(row.layer_us, layer, 0).c_str(),
+        optional(row.notify_us, notify, 0).c_str(), cpu, row.verified ? "true" : "false");
   } else {
-    std::printf("%-6s %-10s %-9s %-4s %9.2f %9.2f %9.2f %7.2f %9s %9s %10.3f %9s\n",
+    std::printf("%-6s %-10s %-9s %-4s %-4s %9.2f %9.2f %9.2f %7.2f %9s %9s %10.3f %9s\n",
                 row.peer.c_str(), row.transport.c_str(), row.depth.c_str(), row.work.c_str(),
-                ms.median, ms.min, ms.max, rate, optional(row.layer_us, layer, 1).c_str(),
+                row.sums ? "yes" : "no", ms.median, ms.min, ms.max, rate,
+                optional(row.layer_us, layer, 1).c_str(),
                 optional(row.notify_us, notify, 1).c_str(), cpu, row.verified ? "yes" : "NO");
   }
   std::fflush(stdout);
@@ -345,13 +350,13 @@ absl::Status Measure(int channel, Writer& writer, uint8_t* pool, const kv::Layou
   return row.verified ? absl::OkStatus() : absl::DataLossError("wrong bytes at the owner");
 }
 
-absl::Status RunWriter(int channel, const Shape& shape, kv::TransportChoice choice, uint32_t reps,
-                       bool json) {
+absl::Status RunWriter(int channel, const Shape& shape, kv::TransportChoice choice, bool sums,
+                       uint32_t reps, bool json) {
   const kv::Layout layout = LayoutOf(shape);
   Note port;
   if (!Hear(channel, port) || port.a == 0) return absl::UnavailableError("the owner did not start");
   Bell bell;
-  auto options = OptionsFor(Role::kPrefill, layout, choice, &bell);
+  auto options = OptionsFor(Role::kPrefill, layout, choice, sums, &bell);
   options.peers = {{"owner", absl::StrCat("127.0.0.1:", static_cast<int>(port.a))}};
   auto transport = kv::UcxTransport::Create(options);
   if (!transport.ok()) return transport.status();
@@ -364,6 +369,7 @@ absl::Status RunWriter(int channel, const Shape& shape, kv::TransportChoice choi
     row.transport = link->transport;
     row.depth = one_at_a_time ? "1" : "all";
     row.work = shape.work;
+    row.sums = sums;
     row.bytes = uint64_t{kPushedBlocks} * layout.layers * layout.block_bytes();
     const absl::Status measured = Measure(channel, writer, (*transport)->PoolBase(), layout, reps,
                                           first_rep, one_at_a_time, row);
@@ -414,7 +420,8 @@ void MeasureMemcpy(const Shape& shape, uint32_t reps, bool json) {
   ::munmap(target, layout.pool_bytes());
 }
 
-absl::Status RunPair(const Shape& shape, kv::TransportChoice choice, uint32_t reps, bool json) {
+absl::Status RunPair(const Shape& shape, kv::TransportChoice choice, bool sums, uint32_t reps,
+                     bool json) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) {
     return absl::ResourceExhaustedError("no socket pair");
@@ -426,7 +433,7 @@ absl::Status RunPair(const Shape& shape, kv::TransportChoice choice, uint32_t re
     ::_exit(RunOwner(ends[1], LayoutOf(shape), choice));
   }
   ::close(ends[1]);
-  const absl::Status status = RunWriter(ends[0], shape, choice, reps, json);
+  const absl::Status status = RunWriter(ends[0], shape, choice, sums, reps, json);
   ::close(ends[0]);
   int result = 0;
   ::waitpid(child, &result, 0);
@@ -471,16 +478,19 @@ int BenchKv(const CommandLine& line) {
   }
   const bool json = line.Has("json");
   if (!json) {
-    std::printf("%-6s %-10s %-9s %-4s %9s %9s %9s %7s %9s %9s %10s %9s\n", "peer", "transport",
-                "in flight", "work", "ms", "min", "max", "GB/s", "layer us", "notify us",
+    std::printf("%-6s %-10s %-9s %-4s %-4s %9s %9s %9s %7s %9s %9s %10s %9s\n", "peer", "transport",
+                "in flight", "work", "sums", "ms", "min", "max", "GB/s", "layer us", "notify us",
                 "CPU s/GiB", "bytes ok");
     std::fflush(stdout);
   }
   for (const Shape& shape : *shapes) {
     MeasureMemcpy(shape, static_cast<uint32_t>(*reps), json);
     for (const kv::TransportChoice choice : *choices) {
-      const absl::Status status = RunPair(shape, choice, static_cast<uint32_t>(*reps), json);
-      if (!status.ok()) return Fail(status);
+      for (const bool sums : {false, true}) {
+        const absl::Status status =
+            RunPair(shape, choice, sums, static_cast<uint32_t>(*reps), json);
+        if (!status.ok()) return Fail(status);
+      }
     }
   }
   return kExitOk;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: Baton developers
 // SPDX-License-Identifier: Apache-2.0
 
-// A transport that is looked at as it is polled: links are logged as they come and go, and
-// what must end the process is kept for the main thread.
+// A transport that is looked at as it is polled: links are logged as they come and go, damaged
+// bytes as they are found, and what must end the process is kept for the main thread.
 //
 // Thread:  the owner's, except verdict(), links() and the counters (any).
 #pragma once
@@ -32,6 +32,11 @@ class TransportWatch {
       if (const auto* reborn = std::get_if<kv::Reborn>(&events[i])) {
         LogWarn("an owner had declared this process dead; it goes on under a new incarnation",
                 {{"incarnation", ToString(reborn->incarnation)}});
+      }
+      const auto* failed = std::get_if<kv::WriterFailed>(&events[i]);
+      if (failed != nullptr && absl::IsDataLoss(failed->why)) {
+        LogWarn("pushed KV arrived damaged; the attempt fails",
+                {{"why", std::string(failed->why.message())}});
       }
       if (const auto* must = std::get_if<kv::MustExit>(&events[i])) SetVerdict(must->why);
     }

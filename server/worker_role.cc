@@ -196,6 +196,7 @@ absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std
   options.min_bandwidth = static_cast<double>(config.kv_transfer.min_bandwidth_bytes_per_second);
   options.allow_mixed_numerics = config.kv_transfer.allow_mixed_numerics;
   options.stuck_after = kv::StuckAfter(config.kv_transfer.progress_timeout);
+  options.check_one_in = config.kv_transfer.check_one_in;
   options.seed = seed;
   options.bell = loop.bell();
   options.ticks = loop.turns();
@@ -240,7 +241,27 @@ std::vector<MetricFamily> WorkerParts::TransportFamilies() const {
     bandwidth.samples.push_back({labels, link.link.bandwidth_bytes_per_second});
     latency.samples.push_back({labels, absl::ToDoubleSeconds(link.link.latency)});
   }
-  return {std::move(info), std::move(bandwidth), std::move(latency)};
+  std::vector<MetricFamily> families = {std::move(info), std::move(bandwidth), std::move(latency)};
+  if (role == Role::kDecode) families.push_back(ComparedBlocks());
+  return families;
+}
+
+MetricFamily WorkerParts::ComparedBlocks() const {
+  MetricFamily blocks{"baton_kv_blocks_compared_total",
+                      "Blocks, of one layer each, whose bytes were compared with their sums.",
+                      MetricKind::kCounter,
+                      {}};
+  for (const auto& [over, count] : transport->counters().compared) {
+    for (const auto& [result, number] :
+         {std::pair("right", count.right), std::pair("wrong", count.wrong)}) {
+      blocks.samples.push_back({{{"peer", over.peer},
+                                 {"transport", over.transport},
+                                 {"data_path", std::string(1, over.data_path)},
+                                 {"result", result}},
+                                static_cast<double>(number)});
+    }
+  }
+  return blocks;
 }
 
 }  // namespace baton::server

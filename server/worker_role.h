@@ -67,6 +67,7 @@ class WorkerParts {
  private:
   absl::Status ListenAdmin();
   absl::Status MakeTransport(const engine::ModelSpec& spec, const std::string& isa);
+  MetricFamily ComparedBlocks() const;
 
   std::unique_ptr<HttpServer> admin_;
   std::unique_ptr<grpc::Service> service_;

@@ -29,7 +29,7 @@ from cluster import (FAILPOINTS, MODEL, MODEL_NAME, Metrics, http_get,  # noqa: 
 
 KV_MEMORY = "96MiB"
 SETS = ["router.colocate_below_tokens=32", "kv_transfer.progress_timeout=5s", "limits.drain=20s",
-        "engine.chunk_tokens=128"]
+        "engine.chunk_tokens=128", "kv_transfer.check_one_in=1"]
 HOLD_MAX = 0.9  # base/failpoint.cc lets go after 1 s
 
 

@@ -61,6 +61,7 @@ def config_text(prefill=1, decode=1, kv_memory="256MiB", threads=1):
     ports = iter(free_ports(3 + 3 * (prefill + decode)))
     place = lambda: f"127.0.0.1:{next(ports)}"
     lines = ["version: 1", f"model: {{path: {MODEL}, name: {MODEL_NAME}}}",
+             "kv_transfer: {check_one_in: 1}",
              f"frontend: {{http: {place()}, grpc: {place()}, admin: {place()}}}", "workers:"]
     for role, count in (("prefill", prefill), ("decode", decode)):
         lines.append(f"  {role}:" + (" []" if count == 0 else ""))

@@ -99,6 +99,11 @@ def collect(sets, path, transports, kv_type, lengths):
                 for job, answer in zip(jobs, pool.map(lambda j: ask(cluster, *j), jobs)):
                     assert bits(answer) == answers[job], (path, job, bits(answer), answers[job])
         cluster.wait_idle(1)
+        pieces = transfer_bytes(cluster, "decode") // BLOCK_BYTES[kv_type]
+        for result, count in (("right", pieces), ("wrong", 0)):
+            found = sum(int(cluster.metrics(n).sum("baton_kv_blocks_compared_total", result=result))
+                        for n in cluster.names("decode"))
+            assert found == count, (path, result, found, count)
     return answers
 
 
