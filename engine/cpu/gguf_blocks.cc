@@ -46,8 +46,8 @@ void ReadSmall(TensorType type, const uint8_t* bytes, QuantBlock& block) {
   const float d = HalfAt(bytes);
   switch (type) {
     case TensorType::kQ4_0:
-      ReadNibbles(bytes + 2, 0, 0, block);
-      return SetScale(block, d, -8.0f * d);
+      ReadNibbles(bytes + 2, 0, 8, block);
+      return SetScale(block, d, 0.0f);
     case TensorType::kQ4_1:
       ReadNibbles(bytes + 4, 0, 0, block);
       return SetScale(block, d, HalfAt(bytes + 2));

@@ -49,15 +49,14 @@ inline __m256i Broadcast4(const int8_t* p) {
   return _mm256_set1_epi32(four);
 }
 
-// Sums of adjacent 16-bit lanes as 32-bit lanes, converted.
-inline __m256 Widen(__m256i sums) {
-  return _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
-}
+// Sums of adjacent 16-bit lanes as 32-bit lanes.
+inline __m256i Widen(__m256i sums) { return _mm256_madd_epi16(sums, _mm256_set1_epi16(1)); }
 
-template <uint32_t C, bool kWideScales>
+template <uint32_t C, bool kWideScales, bool kMinimum>
 inline void SumInt4(const uint8_t* block, uint32_t blocks, const Tile& tile, __m256* total) {
   constexpr uint32_t kScaleBytes = kGroupRows * (kWideScales ? 4 : 2);
-  constexpr uint32_t kBytes = 2 * kScaleBytes + kGroupRows * 16;
+  constexpr uint32_t kQuantsAt = kScaleBytes * (1 + kMinimum);
+  constexpr uint32_t kBytes = kQuantsAt + kGroupRows * 16;
   const __m256i low_bits = _mm256_set1_epi8(15);
   __m256 acc[C];
   for (uint32_t c = 0; c < C; ++c) acc[c] = _mm256_setzero_ps();
@@ -68,7 +67,7 @@ inline void SumInt4(const uint8_t* block, uint32_t blocks, const Tile& tile, __m
     __m256i sums[C];
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < 4; ++t) {
-      const __m256i both = LoadBytes32(block + 2 * kScaleBytes + 32 * t);
+      const __m256i both = LoadBytes32(block + kQuantsAt + 32 * t);
       const __m256i low = _mm256_and_si256(both, low_bits);
       const int8_t* x = tile.quants + uint64_t{b} * C * 32 + 4 * t;
 #pragma GCC unroll 8
@@ -86,12 +85,21 @@ inline void SumInt4(const uint8_t* block, uint32_t blocks, const Tile& tile, __m
       }
     }
     const __m256 scale = LoadScales(block, kWideScales);
-    const __m256 minimum = LoadScales(block + kScaleBytes, kWideScales);
 #pragma GCC unroll 8
     for (uint32_t c = 0; c < C; ++c) {
       const __m256 both_scales = _mm256_mul_ps(scale, _mm256_set1_ps(tile.scales[b * C + c]));
-      acc[c] = _mm256_fmadd_ps(both_scales, Widen(sums[c]), acc[c]);
-      acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(tile.sums[b * C + c]), acc[c]);
+      __m256i wide = Widen(sums[c]);
+      if constexpr (!kMinimum) {
+        const int32_t offset = -kNibbleOffset * tile.quant_sums[b * C + c];
+        wide = _mm256_add_epi32(wide, _mm256_set1_epi32(offset));
+      }
+      acc[c] = _mm256_fmadd_ps(both_scales, _mm256_cvtepi32_ps(wide), acc[c]);
+    }
+    if constexpr (kMinimum) {
+      const __m256 minimum = LoadScales(block + kScaleBytes, kWideScales);
+      for (uint32_t c = 0; c < C; ++c) {
+        acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(tile.sums[b * C + c]), acc[c]);
+      }
     }
   }
   for (uint32_t c = 0; c < C; ++c) total[c] = acc[c];

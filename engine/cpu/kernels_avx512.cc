@@ -81,10 +81,11 @@ inline void AddMinimum(__m512 minimum, const float* x_sums, __m512* acc) {
   }
 }
 
-template <uint32_t C, bool kWideScales>
+template <uint32_t C, bool kWideScales, bool kMinimum>
 inline void SumInt4(const uint8_t* block, uint32_t blocks, const Tile& tile, __m512* total) {
   constexpr uint32_t kScaleBytes = kGroupRows * (kWideScales ? 4 : 2);
-  constexpr uint32_t kBytes = 2 * kScaleBytes + kGroupRows * 16;
+  constexpr uint32_t kQuantsAt = kScaleBytes * (1 + kMinimum);
+  constexpr uint32_t kBytes = kQuantsAt + kGroupRows * 16;
   const __m512i low_bits = _mm512_set1_epi8(15);
   __m512 acc[C];
   for (uint32_t c = 0; c < C; ++c) acc[c] = _mm512_setzero_ps();
@@ -92,10 +93,13 @@ inline void SumInt4(const uint8_t* block, uint32_t blocks, const Tile& tile, __m
     PrefetchLines(block + kPrefetchBytes, kBytes);
     const int8_t* x = tile.quants + uint64_t{b} * C * 32;
     __m512i sums[C];
-    for (uint32_t c = 0; c < C; ++c) sums[c] = _mm512_setzero_si512();
+    for (uint32_t c = 0; c < C; ++c) {
+      sums[c] = kMinimum ? _mm512_setzero_si512()
+                         : _mm512_set1_epi32(-kNibbleOffset * tile.quant_sums[b * C + c]);
+    }
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < 4; ++t) {
-      const __m512i both = LoadBytes64(block + 2 * kScaleBytes + 64 * t);
+      const __m512i both = LoadBytes64(block + kQuantsAt + 64 * t);
       const __m512i low = _mm512_and_si512(both, low_bits);
       const __m512i high = _mm512_and_si512(_mm512_srli_epi16(both, 4), low_bits);
 #pragma GCC unroll 16
@@ -106,7 +110,9 @@ inline void SumInt4(const uint8_t* block, uint32_t blocks, const Tile& tile, __m
       }
     }
     Scale<C>(Load16Scales<kWideScales>(block), tile.scales + b * C, sums, acc);
-    AddMinimum<C>(Load16Scales<kWideScales>(block + kScaleBytes), tile.sums + b * C, acc);
+    if constexpr (kMinimum) {
+      AddMinimum<C>(Load16Scales<kWideScales>(block + kScaleBytes), tile.sums + b * C, acc);
+    }
   }
   for (uint32_t c = 0; c < C; ++c) total[c] = acc[c];
 }

@@ -29,13 +29,13 @@ float ScaleAt(const uint8_t* scales, bool wide, uint32_t i) {
 }
 
 // Sum over 16 columns (half = 0: 0..15, 1: 16..31) of weight * activation, as integers.
-int32_t DotHalf(WeightKind kind, const uint8_t* quants, const int8_t* x, uint32_t lane,
+int32_t DotHalf(Format format, const uint8_t* quants, const int8_t* x, uint32_t lane,
                 uint32_t half) {
   int32_t sum = 0;
   for (uint32_t i = 0; i < 16; ++i) {
     const uint32_t at = kGroupRows * 4 * (i / 4) + 4 * lane + i % 4;
-    const int32_t weight = kind == WeightKind::kInt4
-                               ? (quants[at] >> (4 * half)) & 15
+    const int32_t weight = format.kind == WeightKind::kInt4
+                               ? ((quants[at] >> (4 * half)) & 15) - QuantOffset(format)
                                : static_cast<int8_t>(quants[at + half * kGroupRows * 16]);
     sum += weight * x[16 * half + i];
   }
@@ -55,8 +55,8 @@ float DotLane(const MatMul& task, uint32_t group, uint32_t lane, uint32_t row) {
     const uint64_t at = task.inputs.block_index(row, b);
     const int8_t* x = task.inputs.quants + at * 32;
     const float x_scale = task.inputs.scales[at];
-    const int32_t low = DotHalf(format.kind, quants, x, lane, 0);
-    const int32_t high = DotHalf(format.kind, quants, x, lane, 1);
+    const int32_t low = DotHalf(format, quants, x, lane, 0);
+    const int32_t high = DotHalf(format, quants, x, lane, 1);
     const float scale = ScaleAt(block, format.wide, lane) * x_scale;
     if (format.halves) {
       const float second = ScaleAt(block + array_bytes, format.wide, lane) * x_scale;

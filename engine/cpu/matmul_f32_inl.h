@@ -31,6 +31,7 @@ void Dequantize8(const MatrixView& matrix, const uint8_t* block, uint32_t lane, 
   const V8 first = LoadScales(at, format.wide);
   V8 second = first;
   V8 minimum = Zero();
+  const V8 offset = Set1(static_cast<float>(QuantOffset(format)));
   if (format.halves) second = LoadScales(at += array_bytes, format.wide);
   if (format.minimum) minimum = LoadScales(at += array_bytes, format.wide);
   const uint8_t* quants = at + array_bytes - lane * scale_bytes + 4 * lane;
@@ -39,7 +40,7 @@ void Dequantize8(const MatrixView& matrix, const uint8_t* block, uint32_t lane, 
     V8 quant;
     if (format.kind == WeightKind::kInt4) {
       const int shift = static_cast<int>(8 * (column % 4) + (t >= 4 ? 4 : 0));
-      quant = LoadNibbles(quants + uint64_t{t % 4} * lanes * 4, shift);
+      quant = Sub(LoadNibbles(quants + uint64_t{t % 4} * lanes * 4, shift), offset);
     } else {
       quant = LoadBytes(quants + uint64_t{t} * lanes * 4, static_cast<int>(column % 4));
     }

@@ -6,7 +6,7 @@
 // Included by the files of the vector instruction sets, after they have defined, for C rows
 // of activations and one group of weights,
 //
-//   SumInt4<C, wide>(block, blocks, tile, total)
+//   SumInt4<C, wide, minimum>(block, blocks, tile, total)
 //   SumInt8<C, wide, minimum, halves>(block, blocks, tile, total)
 //
 // which write C vectors of sums over all blocks of the group; kTokenTile is the largest C.
@@ -47,10 +47,10 @@ void ForTiles(const MatMul& task, Sum sum) {
   }
 }
 
-template <bool kWideScales>
+template <bool kWideScales, bool kMinimum>
 void RunInt4(const MatMul& task) {
   ForTiles(task, []<uint32_t C>(const uint8_t* w, uint32_t blocks, const Tile& tile, Wide* total) {
-    SumInt4<C, kWideScales>(w, blocks, tile, total);
+    SumInt4<C, kWideScales, kMinimum>(w, blocks, tile, total);
   });
 }
 
@@ -64,7 +64,8 @@ void RunInt8(const MatMul& task) {
 void MatMulInt8(const MatMul& task) {
   const Format& format = task.matrix.format;
   if (format.kind == WeightKind::kInt4) {
-    return format.wide ? RunInt4<true>(task) : RunInt4<false>(task);
+    if (!format.minimum) return RunInt4<false, false>(task);
+    return format.wide ? RunInt4<true, true>(task) : RunInt4<false, true>(task);
   }
   if (format.halves) return RunInt8<true, false, true>(task);
   if (format.wide) return RunInt8<true, true, false>(task);

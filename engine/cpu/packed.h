@@ -7,8 +7,9 @@
 // A packed matrix is made of groups of `lanes` rows (8 or 16: one row per lane of a vector
 // of the chosen instruction set); a group is a run of blocks of 32 columns:
 //
-//   kInt4   scale[lanes] minimum[lanes] u8[lanes * 16]    vector t (of 4), byte 4 r + j:
-//           low nibble row r, column 4 t + j; high nibble column 16 + 4 t + j
+//   kInt4   scale[lanes] (minimum[lanes]) u8[lanes * 16]  vector t (of 4), byte 4 r + j:
+//           low nibble row r, column 4 t + j; high nibble column 16 + 4 t + j; a quant
+//           without a minimum is stored as quant + 8
 //   kInt8   scale[lanes] (x 2 if halves) (minimum[lanes]) s8[lanes * 32]
 //           vector t (of 8), byte 4 r + j: row r, column 4 t + j
 //   kHalf, kBrain   column by column, `lanes` values each
@@ -29,7 +30,7 @@ enum class WeightKind : uint8_t { kInt4, kInt8, kHalf, kBrain };
 struct Format {
   WeightKind kind = WeightKind::kBrain;
   bool wide = false;     // scales and minima are floats
-  bool minimum = false;  // always so for kInt4
+  bool minimum = false;
   bool halves = false;   // two scales, for columns 0..15 and 16..31 (kInt8)
   bool operator==(const Format&) const = default;
 };
@@ -38,14 +39,21 @@ static inline bool IsInteger(WeightKind kind) {
   return kind == WeightKind::kInt4 || kind == WeightKind::kInt8;
 }
 
+// What is added to a quant where it is stored.
+inline constexpr int kNibbleOffset = 8;
+static inline int QuantOffset(Format format) {
+  return format.kind == WeightKind::kInt4 && !format.minimum ? kNibbleOffset : 0;
+}
+
 // Bytes of one block of 32 columns of a group.
 static inline uint32_t PackedBlockBytes(Format format, uint32_t lanes) {
   const uint32_t scale = format.wide ? 4 : 2;
+  const uint32_t scales = scale * ((format.halves ? 2u : 1u) + (format.minimum ? 1u : 0u));
   switch (format.kind) {
     case WeightKind::kInt4:
-      return lanes * (2 * scale + 16);
+      return lanes * (scales + 16);
     case WeightKind::kInt8:
-      return lanes * (scale * ((format.halves ? 2u : 1u) + (format.minimum ? 1u : 0u)) + 32);
+      return lanes * (scales + 32);
     default:
       return lanes * 32 * 2;
   }

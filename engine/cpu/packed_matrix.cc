@@ -17,6 +17,7 @@ namespace {
 Format FormatOf(TensorType type) {
   switch (type) {
     case TensorType::kQ4_0:
+      return {.kind = WeightKind::kInt4};
     case TensorType::kQ4_1:
       return {.kind = WeightKind::kInt4, .minimum = true};
     case TensorType::kQ4_K:
@@ -91,6 +92,7 @@ void PackLane(const QuantBlock& source, LaneOfBlock lane, uint8_t* block) {
   if (format.minimum) {
     PutScale(block + lane.scale_at(lane.minimum_array()), format.wide, source.minimum);
   }
+  ENSURE(QuantOffset(format) == 0);
   const bool nibbles = format.kind == WeightKind::kInt4;
   for (uint32_t column = 0; column < (nibbles ? 16 : kBlockColumns); column += 4) {
     uint32_t word = WordAt(source.quant + column);
@@ -136,6 +138,7 @@ constexpr uint32_t kRunBlocks = 8;
 void PackRun(TensorType type, const uint8_t* source, uint32_t count, LaneOfBlock lane,
              uint8_t* block) {
   if (!IsQuantized(type)) return PackFloats(type, source, count, lane, block);
+  if (type == TensorType::kQ4_0) return MoveLane<1, 4>(source, count, lane, block);
   if (type == TensorType::kQ4_1) return MoveLane<2, 4>(source, count, lane, block);
   if (type == TensorType::kQ8_0) return MoveLane<1, 8>(source, count, lane, block);
   QuantBlock quants[kRunBlocks];
@@ -150,7 +153,7 @@ std::string PackedName(TensorType type) {
   const Format format = FormatOf(type);
   switch (format.kind) {
     case WeightKind::kInt4:
-      return "W4";
+      return format.minimum ? "W4 with minima" : "W4";
     case WeightKind::kInt8:
       return format.minimum ? "W8 with minima" : "W8";
     case WeightKind::kHalf:
@@ -214,8 +217,8 @@ void DequantizeRow(const MatrixView& matrix, uint32_t row, float* values) {
     }
     const uint8_t byte = block[lane.quant_at(c)];
     const int quant = format.kind == WeightKind::kInt8 ? static_cast<int8_t>(byte)
-                      : c < 16                         ? byte & 15
-                                                       : byte >> 4;
+                      : c < 16                         ? (byte & 15) - QuantOffset(format)
+                                                       : (byte >> 4) - QuantOffset(format);
     const uint32_t array = format.halves && c >= 16 ? 1 : 0;
     const float minimum =
         format.minimum ? GetScale(block + lane.scale_at(lane.minimum_array()), format.wide) : 0;
