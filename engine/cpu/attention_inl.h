@@ -23,6 +23,7 @@ namespace baton::engine::cpu {
 namespace {
 
 constexpr uint32_t kRowStep = 6;  // rows that share a load of K or V
+constexpr uint32_t kFewRows = 4;  // up to here memory is slower than the products
 constexpr uint32_t kTileBlocks = kTileTokens / kBlockTokens;
 constexpr uint32_t kWide = sizeof(Wide) / sizeof(float);
 
@@ -31,6 +32,7 @@ constexpr uint32_t kWide = sizeof(Wide) / sizeof(float);
 struct FromFloat {
   static constexpr uint32_t kBytes = 4;
   static constexpr uint32_t kPerUnit = 1;
+  static constexpr bool kSplits = false;  // see Columns
   template <typename V>
   static V Get(const uint8_t* p) {
     return LoadAs<V>(reinterpret_cast<const float*>(p));
@@ -43,6 +45,7 @@ struct FromFloat {
 struct FromHalf {
   static constexpr uint32_t kBytes = 2;
   static constexpr uint32_t kPerUnit = 2;
+  static constexpr bool kSplits = false;
   template <typename V>
   static V Get(const uint8_t* p) {
     return LoadHalfAs<V>(p);
@@ -56,6 +59,7 @@ struct FromHalf {
 struct FromBrain {
   static constexpr uint32_t kBytes = 2;
   static constexpr uint32_t kPerUnit = 2;
+  static constexpr bool kSplits = true;
   template <typename V>
   static V Get(const uint8_t* p) {
     return LoadBrainAs<V>(p);
@@ -69,6 +73,7 @@ struct FromBrain {
 struct FromSigned {
   static constexpr uint32_t kBytes = 1;
   static constexpr uint32_t kPerUnit = 4;
+  static constexpr bool kSplits = false;
   template <typename V>
   static V Get(const uint8_t* p) {
     return LoadSignedAs<V>(p);
@@ -86,6 +91,23 @@ struct FromSigned {
 struct TileRows {
   const uint8_t* blocks[kTileBlocks];
   uint32_t count;  // keys
+};
+
+// Asks for rows that are needed soon, a few between the products: all at once they would fill
+// the core's few buffers for lines on their way, and what needs one next would wait.
+class Ahead {
+ public:
+  Ahead() = default;  // asks for nothing
+  Ahead(const TileRows& rows, uint64_t row_bytes) : rows_(rows), row_bytes_(row_bytes) {}
+  void Ask(uint32_t row) const {
+    if (row >= rows_.count) return;
+    const uint8_t* at = rows_.blocks[row / kBlockTokens] + row % kBlockTokens * row_bytes_;
+    for (uint64_t line = 0; line < row_bytes_; line += 64) Prefetch(at + line);
+  }
+
+ private:
+  TileRows rows_{.count = 0};
+  uint64_t row_bytes_ = 0;
 };
 
 // target[d * kTileTokens + i] = column d of key i, for a block's keys.
@@ -154,12 +176,15 @@ struct Sums {
   }
 };
 
-// scores[r * kTileTokens + i] = query r . key i, for C vectors of keys.
+// scores[r * kTileTokens + i] = query r . key i, for C vectors of keys.  Meanwhile asks for as
+// many rows of `ahead`, from `first` on.
 template <uint32_t R, uint32_t C>
 inline void ScoreRows(const float* const* queries, const float* keys, uint32_t head_dim,
-                      float* scores) {
+                      float* scores, const Ahead& ahead, uint32_t first) {
   Sums<Wide, R, C> sums;
+  uint32_t asked = 0;
   for (uint32_t d = 0; d < head_dim; ++d, keys += kTileTokens) {
+    if (R <= kFewRows && d * C * kWide >= asked * head_dim) ahead.Ask(first + asked++);
     sums.Add([&](uint32_t r) { return queries[r][d]; },
              [&](uint32_t c) { return LoadAs<Wide>(keys + c * kWide); });
   }
@@ -178,13 +203,15 @@ constexpr uint32_t WideColumns() {
 
 template <uint32_t R>
 void ScoreTile(const float* const* queries, const float* keys, uint32_t count, uint32_t head_dim,
-               float* scores) {
+               float* scores, const Ahead& ahead) {
   constexpr uint32_t kStep = WideColumns<R>();
   uint32_t i = 0;
   for (; i + kWide * (kStep - 1) < count; i += kWide * kStep) {
-    ScoreRows<R, kStep>(queries, keys + i, head_dim, scores + i);
+    ScoreRows<R, kStep>(queries, keys + i, head_dim, scores + i, ahead, i);
   }
-  for (; i < count; i += kWide) ScoreRows<R, 1>(queries, keys + i, head_dim, scores + i);
+  for (; i < count; i += kWide) {
+    ScoreRows<R, 1>(queries, keys + i, head_dim, scores + i, ahead, i);
+  }
 }
 
 // How rows of a tile go into those of the tiles before: values = values * keep + tile * take.
@@ -193,10 +220,35 @@ struct MergeWeights {
   float take[kAttentionRowsMax];
 };
 
-// Merges D vectors V of columns of R rows' weighted values of one tile.
+// D vectors V of columns of a row of V.  Of brain floats, two vectors have the even and the odd
+// columns of their part of the row, which takes less than to spread them.
+template <typename V, uint32_t D, typename From>
+struct Columns {
+  static constexpr bool kSplit = From::kSplits && D % 2 == 0;
+  static constexpr uint32_t kVector = sizeof(V) / sizeof(float);
+
+  static inline V Get(const uint8_t* row, uint32_t d) {
+    if constexpr (kSplit) {
+      const V units = LoadAs<V>(reinterpret_cast<const float*>(row) + d / 2 * kVector);
+      return d % 2 == 0 ? LowBrains(units) : HighBrains(units);
+    } else {
+      return From::template Get<V>(row + d * kVector * From::kBytes);
+    }
+  }
+  // Puts the columns into their order.
+  static inline void Order(V* columns) {
+    if constexpr (kSplit) {
+#pragma GCC unroll 4
+      for (uint32_t d = 0; d < D; d += 2) Interleave(columns[d], columns[d + 1]);
+    }
+  }
+};
+
+// Merges D vectors V of columns of R rows' weighted values of one tile.  Asks for the rows of
+// `ahead`.
 template <typename V, uint32_t R, uint32_t D, typename From>
 inline void WeighColumns(const float* weights, const TileRows& rows, uint64_t at, uint32_t head_dim,
-                         const float* keep, const float* take, float* values) {
+                         const float* keep, const float* take, float* values, const Ahead& ahead) {
   constexpr uint32_t kVector = sizeof(V) / sizeof(float);
   const uint64_t stride = uint64_t{head_dim} * From::kBytes;
   Sums<V, R, D> sums;
@@ -205,12 +257,14 @@ inline void WeighColumns(const float* weights, const TileRows& rows, uint64_t at
     const uint32_t left = rows.count - first;
     const uint32_t end = first + (left < kBlockTokens ? left : kBlockTokens);
     for (uint32_t i = first; i < end; ++i, v += stride) {
+      if constexpr (R <= kFewRows) ahead.Ask(i);
       sums.Add([&](uint32_t r) { return weights[r * kTileTokens + i]; },
-               [&](uint32_t d) { return From::template Get<V>(v + d * kVector * From::kBytes); });
+               [&](uint32_t d) { return Columns<V, D, From>::Get(v, d); });
     }
   }
 #pragma GCC unroll 16
   for (uint32_t r = 0; r < R; ++r) {
+    Columns<V, D, From>::Order(sums.sums[r]);
     const V kept = Splat<V>(keep[r]);
     const V taken = Splat<V>(take[r]);
 #pragma GCC unroll 4
@@ -223,21 +277,18 @@ inline void WeighColumns(const float* weights, const TileRows& rows, uint64_t at
 
 template <uint32_t R, typename From>
 void WeighRows(const float* weights, const TileRows& rows, uint32_t head_dim, const float* keep,
-               const float* take, float* values) {
+               const float* take, float* values, const Ahead& ahead) {
   constexpr uint32_t kStep = WideColumns<R>();
   uint32_t d = 0;
+  const auto weigh = [&]<typename V, uint32_t D>() {
+    WeighColumns<V, R, D, From>(weights, rows, uint64_t{d} * From::kBytes, head_dim, keep, take,
+                                values + d, d == 0 ? ahead : Ahead());
+  };
   for (; d + kWide * kStep <= head_dim; d += kWide * kStep) {
-    WeighColumns<Wide, R, kStep, From>(weights, rows, uint64_t{d} * From::kBytes, head_dim, keep,
-                                       take, values + d);
+    weigh.template operator()<Wide, kStep>();
   }
-  for (; d + kWide <= head_dim; d += kWide) {
-    WeighColumns<Wide, R, 1, From>(weights, rows, uint64_t{d} * From::kBytes, head_dim, keep, take,
-                                   values + d);
-  }
-  for (; d < head_dim; d += 8) {
-    WeighColumns<V8, R, 1, From>(weights, rows, uint64_t{d} * From::kBytes, head_dim, keep, take,
-                                 values + d);
-  }
+  for (; d + kWide <= head_dim; d += kWide) weigh.template operator()<Wide, 1>();
+  for (; d < head_dim; d += 8) weigh.template operator()<V8, 1>();
 }
 
 // Calls use.operator()<R>(first row) for all rows, R at a time.
@@ -336,15 +387,6 @@ inline const uint8_t* BlockRows(const Attention& task, uint32_t block, uint32_t 
          task.pool->layout.rows_offset(which, task.kv_head);
 }
 
-// Asks for what is needed after K or V of `block`: its V, or the next tile's K.
-inline void PrefetchAfter(const Attention& task, uint32_t block, uint32_t which) {
-  const uint32_t next = which == 0 ? block : block + kTileTokens / kBlockTokens;
-  if (next > (task.position + task.tokens - 1) / kBlockTokens) return;
-  const uint8_t* rows = BlockRows(task, next, 1 - which);
-  const uint64_t bytes = task.pool->layout.head_bytes();
-  for (uint64_t i = 0; i < bytes; i += 64) Prefetch(rows + i);
-}
-
 TileRows RowsOfTile(const Attention& task, uint32_t tile, uint32_t which, uint32_t count) {
   TileRows rows;
   rows.count = count;
@@ -352,6 +394,27 @@ TileRows RowsOfTile(const Attention& task, uint32_t tile, uint32_t which, uint32
     rows.blocks[b] = BlockRows(task, tile * kTileBlocks + b, which);
   }
   return rows;
+}
+
+// The keys of a tile that the task's last token sees.
+inline uint32_t KeysOfTile(const Attention& task, uint32_t tile) {
+  const uint32_t first = tile * kTileTokens;
+  const uint32_t end = task.position + task.tokens;
+  if (end <= first) return 0;
+  return end - first < kTileTokens ? end - first : kTileTokens;
+}
+
+// K or V of what is attended after `tile`.
+Ahead AheadOf(const Attention& task, uint32_t tile, uint32_t which) {
+  Attention next = task;
+  uint32_t next_tile = tile + 1;
+  if (task.heads_follow && tile + 1 == task.tile_end) {
+    const bool last_head = task.kv_head + 1 == task.pool->layout.kv_heads;
+    next.kv_head = last_head ? 0 : task.kv_head + 1;
+    next_tile = last_head ? tile + 1 : task.tile_begin;
+  }
+  const TileRows rows = RowsOfTile(next, next_tile, which, KeysOfTile(task, next_tile));
+  return {rows, task.pool->layout.row_bytes()};
 }
 
 // The same rows as floats in scratch.
@@ -394,8 +457,7 @@ void ScaleByKeys(const Attention& task, uint32_t tile, uint32_t which, uint32_t 
 template <typename From>
 void AttendTile(const Attention& task, uint32_t tile, const float* const* queries) {
   const uint32_t first = tile * kTileTokens;
-  const uint32_t end = task.position + task.tokens;
-  const uint32_t count = end - first < kTileTokens ? end - first : kTileTokens;
+  const uint32_t count = KeysOfTile(task, tile);
   // Tokens before the tile's first key do not see it.
   const uint32_t skip = first > task.position ? (first - task.position) * task.group : 0;
   const uint32_t rows = task.tokens * task.group - skip;
@@ -405,12 +467,12 @@ void AttendTile(const Attention& task, uint32_t tile, const float* const* querie
 
   const TileRows keys = RowsOfTile(task, tile, 0, count);
   for (uint32_t b = 0; b * kBlockTokens < count; ++b) {
-    PrefetchAfter(task, tile * kTileBlocks + b, 0);
     TransposeBlock<From>(keys.blocks[b], head_dim, tile_rows + b * kBlockTokens);
   }
+  const Ahead next_keys = AheadOf(task, tile, 0);
   ForRowSteps(rows, [&]<uint32_t R>(uint32_t r) {
-    ScoreTile<R>(queries + skip + r, tile_rows, count, head_dim,
-                 scores + uint64_t{r} * kTileTokens);
+    ScoreTile<R>(queries + skip + r, tile_rows, count, head_dim, scores + uint64_t{r} * kTileTokens,
+                 next_keys);
   });
   constexpr bool kScaled = From::kBytes == 1;
   if constexpr (kScaled) ScaleByKeys(task, tile, 0, count, rows, scores);
@@ -430,13 +492,11 @@ void AttendTile(const Attention& task, uint32_t tile, const float* const* querie
   MergeSums(state, maxima, sums, rows, merge);
 
   const TileRows stored = RowsOfTile(task, tile, 1, count);
-  for (uint32_t b = 0; b * kBlockTokens < count; ++b) {
-    PrefetchAfter(task, tile * kTileBlocks + b, 1);
-  }
+  const Ahead next_values = AheadOf(task, tile, 1);
   const auto weigh = [&]<typename Type>(Type, const TileRows& v) {
     ForRowSteps(rows, [&]<uint32_t R>(uint32_t r) {
       WeighRows<R, Type>(scores + uint64_t{r} * kTileTokens, v, head_dim, merge.keep + r,
-                         merge.take + r, state.values + uint64_t{r} * head_dim);
+                         merge.take + r, state.values + uint64_t{r} * head_dim, next_values);
     });
   };
   if (rows <= kRowStep || From::kBytes == 4) {

@@ -80,6 +80,7 @@ void CpuForward::AttendTiles(const AttentionTask& task, Attention attention,
   const uint32_t group = attention.group;
   const uint32_t tiles = task.position / kTileTokens + 1;
   const float* queries = attention.queries;
+  attention.heads_follow = true;
   for (uint32_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
     attention.tile_begin = tile;
     attention.tile_end = tile + 1;

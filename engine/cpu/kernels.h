@@ -59,8 +59,9 @@ struct Attention {
   uint32_t kv_head = 0;
   uint32_t tile_begin = 0;
   uint32_t tile_end = 0;
-  float* scratch = nullptr;  // AttentionScratchFloats(head_dim)
-  AttentionState state;      // rows = tokens * group, token-major
+  bool heads_follow = false;  // the next call is for the same tiles of the next head
+  float* scratch = nullptr;   // AttentionScratchFloats(head_dim)
+  AttentionState state;       // rows = tokens * group, token-major
 };
 
 constexpr uint32_t AttentionScratchFloats(uint32_t head_dim) {

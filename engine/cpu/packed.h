@@ -29,9 +29,9 @@ enum class WeightKind : uint8_t { kInt4, kInt8, kHalf, kBrain };
 
 struct Format {
   WeightKind kind = WeightKind::kBrain;
-  bool wide = false;     // scales and minima are floats
+  bool wide = false;  // scales and minima are floats
   bool minimum = false;
-  bool halves = false;   // two scales, for columns 0..15 and 16..31 (kInt8)
+  bool halves = false;  // two scales, for columns 0..15 and 16..31 (kInt8)
   bool operator==(const Format&) const = default;
 };
 

@@ -92,6 +92,14 @@ inline V8 SignedBytes(V8 units) {
   return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * j), 24));
 }
 
+// Even and odd columns become the first and the second half of the columns.
+inline void Interleave(V8& even, V8& odd) {
+  const V8 low = _mm256_unpacklo_ps(even, odd);
+  const V8 high = _mm256_unpackhi_ps(even, odd);
+  even = _mm256_permute2f128_ps(low, high, 0x20);
+  odd = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
 // Units [4 h, 4 h + 4) of rows i and i + 4 in one register.
 inline V8 LoadQuads(const uint8_t* rows, uint64_t stride, uint32_t i, uint32_t h) {
   const auto* first = reinterpret_cast<const float*>(rows + i * stride) + 4 * h;
@@ -136,7 +144,11 @@ inline int32_t StoreBytes(int8_t* p, V8 a) {
   sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
   return _mm_cvtsi128_si32(sum);
 }
-inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// Into the second-level cache.  Not the intrinsic: GCC takes a function that does nothing but
+// prefetch for one without any effect, and drops its calls.
+inline void Prefetch(const void* p) {
+  asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
+}
 
 }  // namespace
 }  // namespace baton::engine::cpu

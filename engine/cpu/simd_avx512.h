@@ -79,6 +79,14 @@ inline V16 LowHalves(V16 units) {
 inline V16 HighHalves(V16 units) {
   return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(units), 16)));
 }
+// Even and odd columns become the first and the second half of the columns.
+inline void Interleave(V16& even, V16& odd) {
+  const __m512i first = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+  const V16 lower = _mm512_permutex2var_ps(even, first, odd);
+  odd = _mm512_permutex2var_ps(even, second, odd);
+  even = lower;
+}
 template <int j>
 inline V16 SignedBytes(V16 units) {
   const __m512i words = _mm512_slli_epi32(_mm512_castps_si512(units), 24 - 8 * j);

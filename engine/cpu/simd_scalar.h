@@ -135,6 +135,12 @@ inline V8 SignedBytes(V8 units) {
     return static_cast<float>(static_cast<int8_t>(FloatBits(units.lane[i]) >> (8 * j)));
   });
 }
+// Even and odd columns become the first and the second half of the columns.
+inline void Interleave(V8& even, V8& odd) {
+  const V8 both[2] = {even, odd};
+  even = Each([&](uint32_t i) { return both[i % 2].lane[i / 2]; });
+  odd = Each([&](uint32_t i) { return both[i % 2].lane[4 + i / 2]; });
+}
 // Lane i of units[u]: unit u of row i, for 8 rows of 8 units.
 inline void Transpose8(const uint8_t* rows, uint64_t stride, V8* units) {
   for (uint32_t i = 0; i < 8; ++i) {

@@ -180,7 +180,7 @@ TEST_CASE("what became of each type of weights is said, roundings too") {
   const RandomModel model = MakeRandomModel(TensorType::kQ4_K, true);
   CHECK(DescribeWeights(model.weights) ==
         "F32 as W16 (bf16, rounded) (2), F16 as W16 (f16) (3), Q5_0 as W8 (2), Q8_0 as W8 (1), "
-        "Q4_K as W4 (6), BF16 as W16 (bf16) (2)");
+        "Q4_K as W4 with minima (6), BF16 as W16 (bf16) (2)");
 }
 
 TEST_CASE("what the kernels cannot run is refused with its name") {
