@@ -31,7 +31,8 @@ absl::Status NoMemory(uint64_t pool_bytes) {
 absl::StatusOr<UcxRegion> UcxRegion::Shared(UcxWorker& worker, uint64_t pool_bytes,
                                             uint64_t nonce) {
   UcxRegion region;
-  ASSIGN_OR_RETURN(region.shared_, UcxMemory::Allocate(worker, kPoolOffset + pool_bytes));
+  const uint64_t bytes = (kPoolOffset + pool_bytes + kHugePage - 1) / kHugePage * kHugePage;
+  ASSIGN_OR_RETURN(region.shared_, UcxMemory::Allocate(worker, bytes, kHugePage));
   uint8_t* base = region.shared_.base();
   std::memcpy(base, &nonce, sizeof nonce);
   region.probe_ = base + kHeaderBytes;

@@ -3,6 +3,8 @@
 
 #include "kv_transfer/ucx_worker.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -191,20 +193,69 @@ ucs_status_t UcxWorker::OnActiveMessage(void* argument, const void* header, size
   return UCS_OK;
 }
 
-absl::StatusOr<UcxMemory> UcxMemory::Allocate(UcxWorker& worker, uint64_t bytes) {
+namespace {
+
+// A range of addresses, kept until UCX has put its memory there: nobody comes in between.
+class AlignedHole {
+ public:
+  AlignedHole(uint64_t bytes, uint64_t alignment) : bytes_(bytes), whole_(bytes + alignment) {
+    void* mapped = ::mmap(nullptr, whole_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return;
+    begin_ = static_cast<uint8_t*>(mapped);
+    target_ = begin_ + (alignment - reinterpret_cast<uintptr_t>(mapped) % alignment);
+  }
+  ~AlignedHole() {
+    if (begin_ == nullptr) return;
+    if (!filled_) {
+      ::munmap(begin_, whole_);
+      return;
+    }
+    ::munmap(begin_, static_cast<size_t>(target_ - begin_));
+    const uint8_t* end = target_ + bytes_;
+    if (end < begin_ + whole_)
+      ::munmap(target_ + bytes_, static_cast<size_t>(begin_ + whole_ - end));
+  }
+  AlignedHole(const AlignedHole&) = delete;
+  AlignedHole& operator=(const AlignedHole&) = delete;
+
+  void* target() const { return target_; }
+  // Something else lies at the target from now on.
+  void Filled() { filled_ = true; }
+
+ private:
+  const uint64_t bytes_, whole_;
+  uint8_t* begin_ = nullptr;
+  uint8_t* target_ = nullptr;
+  bool filled_ = false;
+};
+
+ucs_status_t MapNew(ucp_context_h context, uint64_t bytes, void* at, ucp_mem_h* memory) {
   ucp_mem_map_params_t parameters = {};
   parameters.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
                           UCP_MEM_MAP_PARAM_FIELD_FLAGS;
   parameters.length = bytes;
+  parameters.address = at;
   parameters.flags = UCP_MEM_MAP_ALLOCATE;
+  if (at != nullptr) parameters.flags |= UCP_MEM_MAP_FIXED;
+  return ucp_mem_map(context, &parameters, memory);
+}
+
+}  // namespace
+
+absl::StatusOr<UcxMemory> UcxMemory::Allocate(UcxWorker& worker, uint64_t bytes,
+                                              uint64_t alignment) {
+  ENSURE(bytes % alignment == 0);
+  AlignedHole hole(bytes, alignment);
   UcxMemory result;
-  const ucs_status_t mapped = ucp_mem_map(worker.context(), &parameters, &result.memory_);
+  ucs_status_t mapped = MapNew(worker.context(), bytes, hole.target(), &result.memory_);
+  if (mapped != UCS_OK) mapped = MapNew(worker.context(), bytes, nullptr, &result.memory_);
   RETURN_IF_ERROR(FromUcs(mapped, absl::StrCat("allocating ", bytes, " bytes of shared memory")));
   result.context_ = worker.context();
   ucp_mem_attr_t attributes = {};
   attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
   RETURN_IF_ERROR(FromUcs(ucp_mem_query(result.memory_, &attributes), "asking UCX about memory"));
   ENSURE(attributes.length >= bytes);
+  if (attributes.address == hole.target()) hole.Filled();
   result.base_ = static_cast<uint8_t*>(attributes.address);
   result.bytes_ = bytes;
   return result;

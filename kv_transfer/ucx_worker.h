@@ -108,7 +108,9 @@ class UcxWorker {
 // Ownership:  must go before its worker.  Zeroed and lazily backed (sysv) or pre-faulted (posix).
 class UcxMemory {
  public:
-  static absl::StatusOr<UcxMemory> Allocate(UcxWorker& worker, uint64_t bytes);
+  // At a multiple of `alignment` (a power of two) where UCX can do that, else anywhere.
+  // REQUIRES: bytes is a multiple of `alignment`.
+  static absl::StatusOr<UcxMemory> Allocate(UcxWorker& worker, uint64_t bytes, uint64_t alignment);
   UcxMemory() = default;
   UcxMemory(UcxMemory&& other) noexcept;
   UcxMemory& operator=(UcxMemory&& other) noexcept;

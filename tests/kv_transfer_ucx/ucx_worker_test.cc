@@ -56,8 +56,9 @@ TEST_CASE("the header of the largest write fits into a message of UCX's TCP") {
 TEST_CASE("a put into allocated memory lands although the target never progresses") {
   auto owner = MakeWorker(DataPath::kMemoryWrites);
   auto writer = MakeWorker(DataPath::kMemoryWrites);
-  auto memory = UcxMemory::Allocate(*owner, 1 << 20);
+  auto memory = UcxMemory::Allocate(*owner, 4 << 20, 2 << 20);
   REQUIRE(memory.ok());
+  CHECK(reinterpret_cast<uint64_t>(memory->base()) % (2 << 20) == 0);  // huge pages fit
   const auto packed = memory->PackKey();
   REQUIRE(packed.ok());
   UcxEndpoint endpoint = Connect(*writer, *owner);
