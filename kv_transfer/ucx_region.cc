@@ -57,7 +57,6 @@ absl::StatusOr<UcxRegion> UcxRegion::Private(uint64_t pool_bytes) {
   if (::mprotect(region.pool_, pool_bytes, PROT_READ | PROT_WRITE) != 0) {
     return NoMemory(pool_bytes);
   }
-  (void)::madvise(region.pool_, pool_bytes, MADV_HUGEPAGE);  // fewer page-table walks
   return region;
 }
 

@@ -147,9 +147,10 @@ absl::Status WorkerParts::Make() {
   DummyStep(*forward);
   RETURN_IF_ERROR(MakeTransport(weights.spec, forward->isa_name()));
   std::vector<TokenId> holes = engine::VocabularyHoles(file, weights.spec.vocab);
-  engine = std::make_unique<engine::CpuEngine>(std::move(forward),
-                                               engine::KvPool{transport->PoolBase(), layout},
-                                               std::move(holes), loop.bell());
+  const engine::KvPool pool = {transport->PoolBase(), layout};
+  pages = std::make_unique<PoolPagesThread>(pool);
+  engine = std::make_unique<engine::CpuEngine>(std::move(forward), pool, std::move(holes),
+                                               loop.bell());
   return absl::OkStatus();
 }
 

@@ -24,6 +24,7 @@
 #include "kv_transfer/ucx_transport.h"
 #include "server/grpc_server.h"
 #include "server/http_server.h"
+#include "server/pool_pages.h"
 #include "server/role.h"
 #include "server/role_loop.h"
 #include "server/role_metrics.h"
@@ -61,6 +62,7 @@ class WorkerParts {
   uint64_t prefix_class = 0;  // fingerprint and numeric class in one number (K6)
   engine::KvLayout layout;
   std::unique_ptr<kv::UcxTransport> transport;
+  std::unique_ptr<PoolPagesThread> pages;
   std::unique_ptr<engine::CpuEngine> engine;
   std::unique_ptr<GrpcServer> grpc;
 

@@ -110,6 +110,7 @@ class WorkerRoleProcess final : public RoleProcess {
     parts_.desk.Publish(std::move(status));
     MutexLock lock(&mutex_);
     numbers_ = worker_->metrics();
+    parts_.pages->Note(numbers_.blocks);
   }
 
   std::vector<MetricFamily> Families() const {
