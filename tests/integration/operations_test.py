@@ -110,8 +110,8 @@ def hostile_bytes_on_every_port_change_nothing():
                 places.append(address(role["listen"]))
         text = (cluster.path / "cluster.yaml").read_text()
         for line in text.splitlines():
-            if "transfer:" in line:
-                places.append(address(line.split("transfer: ")[1].split(",")[0]))
+            if " transfer: " in line:  # of a worker; kv_transfer is no place
+                places.append(address(line.split(" transfer: ")[1].split(",")[0]))
         memory = {n: rss_bytes(cluster.pid(n)) for n in cluster.roles}
         chance = random.Random(5)
         for place in places:
