@@ -9,7 +9,7 @@ namespace baton::engine::cpu {
 namespace {
 
 constexpr uint32_t kTokensPerTask = 16;
-constexpr uint32_t kTasksPerThread = 4;
+constexpr uint32_t kTasksPerThread = 16;  // so that all end together
 
 uint32_t TilesFor(uint32_t tokens) { return (tokens + kTileTokens - 1) / kTileTokens; }
 
@@ -77,7 +77,11 @@ void AttentionPlan::Assign(absl::Span<const RowRun> runs, const ModelSpec& spec,
 
 void AttentionPlan::AddTiled(const RowRun& run, const ModelSpec& spec, uint32_t tiles_per_task) {
   const uint32_t tiles = TilesFor(run.position + 1);
-  for (uint32_t tile = 0; tile < tiles; tile += tiles_per_task) {
+  // Tasks are taken from the last on: then a thread's next one holds the tiles that follow,
+  // which the kernel asks for meanwhile.
+  const uint32_t tasks = (tiles + tiles_per_task - 1) / tiles_per_task;
+  for (uint32_t task = tasks; task-- > 0;) {
+    const uint32_t tile = task * tiles_per_task;
     tasks_.push_back({run.row, 1, run.position, run.block_table, 0, tile,
                       std::min(tile + tiles_per_task, tiles), true, partials_});
   }
