@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/ensure.h"
 #include "base/status_macros.h"
+#include "base/this_thread.h"
 
 namespace baton::engine {
 
@@ -24,7 +25,10 @@ CpuEngine::CpuEngine(std::unique_ptr<Forward> forward, const KvPool& pool,
   info_.layers = spec.layers;
   info_.vocab_size = spec.vocab;
   info_.context_max = spec.context;
-  thread_ = std::thread([this] { Loop(); });
+  thread_ = std::thread([this] {
+    NameThisThread("engine");
+    Loop();
+  });
 }
 
 CpuEngine::~CpuEngine() {

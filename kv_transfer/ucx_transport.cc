@@ -13,6 +13,7 @@
 #include "base/ensure.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "base/this_thread.h"
 #include "kv_transfer/revoke_filter.h"
 #include "kv_transfer/ucx_process.h"
 #include "kv_transfer/ucx_reactor.h"
@@ -111,7 +112,10 @@ absl::Status ReadAddresses(const UcxTransportOptions& options, SocketLinks::Opti
 class UcxTransport::Shared {
  public:
   explicit Shared(std::unique_ptr<UcxReactor> reactor)
-      : reactor_(std::move(reactor)), thread_([this] { reactor_->Run(); }) {}
+      : reactor_(std::move(reactor)), thread_([this] {
+          NameThisThread("kv-reactor");
+          reactor_->Run();
+        }) {}
   ~Shared() { Finish(); }
   void Finish() {
     if (!thread_.joinable()) return;

@@ -5,6 +5,8 @@
 
 #include <variant>
 
+#include "base/this_thread.h"
+
 namespace baton::server {
 namespace {
 
@@ -18,7 +20,10 @@ constexpr size_t kSubmitsMax = 16384;
 
 ClientDesk::ClientDesk(Bell* bell, const Clock* clock)
     : clock_(clock), loop_bell_(bell), submits_(kSubmitsMax, bell) {
-  thread_ = std::thread([this] { DeliverUntilStopped(); });
+  thread_ = std::thread([this] {
+    NameThisThread("delivery");
+    DeliverUntilStopped();
+  });
 }
 
 ClientDesk::~ClientDesk() {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
+#include "base/this_thread.h"
 #include "server/commands.h"
 #include "server/config_flags.h"
 #include "server/role.h"
@@ -77,6 +78,7 @@ int RunServe(const CommandLine& line) {
   if (role == "decode") name = WorkerName(line, config->workers.decode, role);
   if (!name.ok()) return Fail(name.status());
   BlockSignals();
+  NameThisThread("baton");  // `up` starts it as /proc/self/exe
   SetLogSource(role, *name);
   const uint64_t seed = DrawSeed();
   RoleOptions options{*config, *name, Incarnation(DrawSeed()), seed};

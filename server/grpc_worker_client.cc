@@ -13,6 +13,7 @@
 #include "base/lease.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/this_thread.h"
 #include "proto/worker.grpc.pb.h"
 #include "server/convert.h"
 #include "server/grpc_status.h"
@@ -314,7 +315,10 @@ class GrpcWorkerClient::Impl {
       worker.stub = pb::Worker::NewStub(MakeChannel(address));
       workers_.push_back(std::move(worker));
     }
-    heart_ = std::thread([this] { BeatUntilStopped(); });
+    heart_ = std::thread([this] {
+      NameThisThread("heartbeat");
+      BeatUntilStopped();
+    });
   }
 
   ~Impl() {

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/this_thread.h"
 #include "server/http_connection.h"
 
 namespace baton::server {
@@ -96,7 +97,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const Options& opt
   state->port = acceptor.local_endpoint().port();
   state->Accept();
   for (int i = 0; i < options.threads; ++i) {
-    state->threads.emplace_back([context = &state->context] { context->run(); });
+    state->threads.emplace_back([context = &state->context] {
+      NameThisThread("http");
+      context->run();
+    });
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
 }

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/bell.h"
 #include "base/clock.h"
+#include "base/this_thread.h"
 
 namespace baton::server {
 
@@ -30,7 +31,10 @@ class RoleLoop {
   RoleLoop& operator=(const RoleLoop&) = delete;
 
   void Start(Turn turn) {
-    thread_ = std::thread([this, turn = std::move(turn)] { Run(turn); });
+    thread_ = std::thread([this, turn = std::move(turn)] {
+      NameThisThread("role-loop");
+      Run(turn);
+    });
   }
   // After the turn that runs.
   void Stop() {

@@ -15,13 +15,19 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "base/this_thread.h"
 
 namespace baton::server {
 
 class WorkPool {
  public:
   WorkPool(int threads, size_t waiting_max) : waiting_max_(waiting_max) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+    for (int i = 0; i < threads; ++i) {
+      threads_.emplace_back([this] {
+        NameThisThread("work-pool");
+        Run();
+      });
+    }
   }
   ~WorkPool() {
     {
