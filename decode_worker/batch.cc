@@ -11,8 +11,9 @@
 
 namespace baton::decode {
 
-std::vector<Piece> PlanBatch(absl::Span<const Row> rows, uint32_t batch_tokens) {
-  ENSURE(batch_tokens > 0);
+std::vector<Piece> PlanBatch(absl::Span<const Row> rows, uint32_t batch_tokens,
+                             uint32_t beside_max) {
+  ENSURE(batch_tokens > 0 && beside_max > 0);
   std::vector<Piece> pieces;
   for (const Row& row : rows) {
     ENSURE(row.computed < row.tokens);
@@ -21,6 +22,7 @@ std::vector<Piece> PlanBatch(absl::Span<const Row> rows, uint32_t batch_tokens) 
   const auto decoding = static_cast<uint32_t>(pieces.size());
   uint32_t budget = batch_tokens > decoding ? batch_tokens - decoding : 0;
   budget = std::max(budget, std::min(batch_tokens, kBlockTokens));
+  if (decoding > 0) budget = std::min(budget, beside_max);
   for (const Row& row : rows) {
     const uint32_t left = row.tokens - row.computed;
     if (left == 1) continue;

@@ -5,7 +5,8 @@
 //
 // Every sequence that only lacks its last token gets it (one row each): tokens that clients
 // wait for come first.  What is left of the budget goes to prompts, oldest first, in chunks;
-// when rows alone use the budget up, the oldest prompt still gets one block's worth.
+// when rows alone use the budget up, the oldest prompt still gets one block's worth.  Beside
+// such rows prompts get `beside_max` tokens at most (step_pace.h).
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,8 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// REQUIRES: `rows` oldest first; batch_tokens > 0.  Not empty unless `rows` is.
-std::vector<Piece> PlanBatch(absl::Span<const Row> rows, uint32_t batch_tokens);
+// REQUIRES: `rows` oldest first; batch_tokens and beside_max > 0.  Not empty unless `rows` is.
+std::vector<Piece> PlanBatch(absl::Span<const Row> rows, uint32_t batch_tokens,
+                             uint32_t beside_max);
 
 }  // namespace baton::decode

@@ -36,7 +36,8 @@ DecodeWorker::DecodeWorker(const Options& options, engine::Engine& engine,
       pool_(layout.blocks),
       cache_(options.prefix_cache, pool_),
       reservations_(pool_, WriterBlocksMax(options, layout.blocks)),
-      leases_(options.dead_after) {
+      leases_(options.dead_after),
+      pace_(options.step_percent) {
   ENSURE(options.batch_tokens > 0 && options.sequences_max > 0 && options.inputs_max > 0);
   ENSURE(layout.blocks > 0 && layout.layers == engine.info().layers);
   // The pool holds any single sequence, so the oldest one can always be finished.
@@ -201,7 +202,9 @@ bool DecodeWorker::Step(absl::Time now) {
     rows.push_back({key, attempt.computed, attempt.sequence.size()});
   }
   if (rows.empty()) return false;
-  step_ = PlanBatch(rows, options_.batch_tokens);
+  step_ = PlanBatch(rows, options_.batch_tokens, pace_.PromptTokensMax());
+  step_began_ = now;
+  step_decoding_ = step_prompt_tokens_ = 0;
   engine::Step step{.id = ++step_id_};
   for (const Piece& piece : step_) {
     Attempt& attempt = attempts_.at(piece.key);
@@ -213,6 +216,12 @@ bool DecodeWorker::Step(absl::Time now) {
     slice.tokens = engine::TokensOf(attempt.sequence, piece.begin, piece.end);
     slice.position = piece.begin;
     slice.block_table.assign(attempt.blocks.begin(), attempt.blocks.begin() + BlocksFor(piece.end));
+    const bool decodes = piece.end == attempt.sequence.size() && piece.end - piece.begin == 1;
+    if (decodes) {
+      ++step_decoding_;
+    } else {
+      step_prompt_tokens_ += piece.end - piece.begin;
+    }
     if (piece.end == attempt.sequence.size()) slice.sample = engine::NextSample(attempt.sequence);
   }
   ++totals_.steps;
@@ -233,6 +242,7 @@ bool DecodeWorker::PollEngine(absl::Time now) {
 void DecodeWorker::OnStepDone(const engine::StepDone& done, absl::Time now) {
   ENSURE(!step_.empty() && done.step == step_id_);
   const std::vector<Piece> pieces = std::exchange(step_, {});
+  if (done.status.ok()) pace_.Took(step_decoding_, step_prompt_tokens_, now - step_began_);
   cache_.Release(std::exchange(after_step_, {}));
   for (const Piece& piece : pieces) {
     const auto found = attempts_.find(piece.key);

@@ -35,6 +35,7 @@
 #include "base/messages.h"
 #include "decode_worker/batch.h"
 #include "decode_worker/reservations.h"
+#include "decode_worker/step_pace.h"
 #include "engine/block_pool.h"
 #include "engine/engine.h"
 #include "engine/kv_layout.h"
@@ -46,6 +47,7 @@ namespace baton::decode {
 struct Options {
   uint32_t context_max = 0;         // 0: the engine's; capped by the pool
   uint32_t batch_tokens = 256;      // in one step: decoding rows, and chunks of prompts
+  uint32_t step_percent = 160;      // of the usual step, for one with prompts; see StepPace
   uint32_t sequences_max = 64;      // that own blocks: landing or running
   uint32_t queue_requests = 256;    // waiting for blocks
   uint64_t queue_tokens = 1000000;  // of those
@@ -244,7 +246,10 @@ class DecodeWorker {
   absl::btree_map<StreamId, uint64_t> by_stream_;
   absl::btree_map<AttemptId, uint64_t> by_id_;
   absl::btree_map<Incarnation, kv::PeerUp> links_;
-  std::vector<Piece> step_;             // of the step that runs; empty: none does
+  std::vector<Piece> step_;  // of the step that runs; empty: none does
+  absl::Time step_began_;    // of that step, like these two
+  uint32_t step_decoding_ = 0, step_prompt_tokens_ = 0;
+  StepPace pace_;
   std::vector<BlockIndex> after_step_;  // readers to drop when it is over
   uint64_t waiting_tokens_ = 0;
   uint32_t waiting_ = 0;

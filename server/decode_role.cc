@@ -22,6 +22,7 @@ struct DecodeKind {
 
   static void Configure(const config::Config& config, Options& options) {
     options.batch_tokens = config.engine.batch_tokens;
+    options.step_percent = config.engine.step_percent;
   }
 
   static void AddFamilies(const Metrics& m, std::vector<MetricFamily>& out) {

@@ -88,7 +88,29 @@ TEST_CASE("a running answer and a new prompt share a step", "[decode_worker]") {
   rig.Step();
   REQUIRE(rig.engine.running->slices.size() == 2);
   CHECK(rig.engine.running->slices[0].tokens.size() == 1);
-  CHECK(rig.engine.running->slices[1].tokens.size() == 30);
+  CHECK(rig.engine.running->slices[1].tokens.size() == 16);  // the pace is not known
+  rig.RunAll();
+  CHECK(rig.OwnsNothing());
+}
+
+TEST_CASE("beside a running answer, a prompt gets what the measured pace allows",
+          "[decode_worker]") {
+  Rig rig({.step_percent = 200});
+  rig.RunHere(1, Prompt(20));
+  auto step = [&rig](absl::Duration took) {
+    rig.now += took;
+    rig.Step();
+    REQUIRE(rig.engine.running.has_value());
+  };
+  step(absl::Milliseconds(40));  // 20 tokens alone: 2 ms each
+  step(absl::Milliseconds(10));  // the usual step
+  rig.RunHere(2, Prompt(30, 100));
+  step(absl::Milliseconds(10));
+  REQUIRE(rig.engine.running->slices.size() == 2);
+  CHECK(rig.engine.running->slices[0].tokens.size() == 1);
+  CHECK(rig.engine.running->slices[1].tokens.size() == 5);  // 10 ms more
+  step(absl::Milliseconds(15));                             // they took only half of it
+  CHECK(rig.engine.running->slices[1].tokens.size() > 5);
   rig.RunAll();
   CHECK(rig.OwnsNothing());
 }
