@@ -58,6 +58,7 @@ struct Config {
     uint32_t chunk_tokens = 512;  // prompt tokens in one step of a prefill worker
     uint32_t batch_tokens = 256;  // tokens in one step of a decode worker
     uint32_t step_percent = 160;  // of a decode step without prompts, for one with
+    uint32_t prefill_nice = 5;    // of a prefill worker's compute threads
     uint32_t sequences_max = 64;  // running at once on one worker
     bool prefix_cache = true;
     std::string kv_type = "bf16";  // bf16, f16, int8, f32

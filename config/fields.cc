@@ -178,6 +178,7 @@ std::vector<Field> Fields(Config& config) {
   all.push_back(Count("engine.chunk_tokens", &config.engine.chunk_tokens, 16, 1 << 16));
   all.push_back(Count("engine.batch_tokens", &config.engine.batch_tokens, 16, 1 << 16));
   all.push_back(Count("engine.step_percent", &config.engine.step_percent, 101, 1000000));
+  all.push_back(Count("engine.prefill_nice", &config.engine.prefill_nice, 0, 19));
   all.push_back(Count("engine.sequences_max", &config.engine.sequences_max, 1, 4096));
   all.push_back(Bool("engine.prefix_cache", &config.engine.prefix_cache));
   all.push_back(Word("engine.kv_type", &config.engine.kv_type, {"bf16", "f16", "int8", "f32"}));

@@ -78,6 +78,7 @@ int RunServe(const CommandLine& line) {
   if (role == "decode") name = WorkerName(line, config->workers.decode, role);
   if (!name.ok()) return Fail(name.status());
   BlockSignals();
+  TakeShortTurns();         // all threads but the engine's
   NameThisThread("baton");  // `up` starts it as /proc/self/exe
   SetLogSource(role, *name);
   const uint64_t seed = DrawSeed();

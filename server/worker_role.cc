@@ -7,12 +7,15 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <thread>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "base/this_thread.h"
 #include "engine/forward.h"
 #include "engine/gguf.h"
 #include "engine/model_loader.h"
@@ -65,6 +68,15 @@ void ShowProgress(const std::string& name, double part) {
 
 // Proves that the model computes before anyone relies on it, and warms its memory.  In a pool
 // of its own: pages of the worker's are taken by what requests fill.
+// Calls `make` on a thread of its own; the threads that it starts are like that one.
+void OnComputeThread(int nice, absl::FunctionRef<void()> make) {
+  std::thread([&] {
+    NameThisThread("engine");
+    TakeUsualTurns(nice);
+    make();
+  }).join();
+}
+
 void DummyStep(engine::Forward& forward) {
   const engine::ModelSpec& spec = forward.spec();
   const engine::KvLayout layout = {spec.layers, spec.kv_heads, spec.head_dim, 1};
@@ -134,9 +146,11 @@ absl::Status WorkerParts::Make() {
   options.threads = worker.threads;
   options.isa = IsaOf(config.engine.isa);
   options.progress = [this](double part) { ShowProgress(self.worker, part); };
+  const int nice = role == Role::kPrefill ? static_cast<int>(config.engine.prefill_nice) : 0;
   const absl::Time started = clock.Now();
-  ASSIGN_OR_RETURN(std::unique_ptr<engine::Forward> forward,
-                   engine::Forward::Create(weights, options));
+  absl::StatusOr<std::unique_ptr<engine::Forward>> created;
+  OnComputeThread(nice, [&] { created = engine::Forward::Create(weights, options); });
+  ASSIGN_OR_RETURN(std::unique_ptr<engine::Forward> forward, std::move(created));
   model_fingerprint = FingerprintNumber(engine::ModelFingerprint(file));
   LogInfo("model loaded", {{"path", config.model.path},
                            {"architecture", weights.spec.architecture},
@@ -149,8 +163,10 @@ absl::Status WorkerParts::Make() {
   std::vector<TokenId> holes = engine::VocabularyHoles(file, weights.spec.vocab);
   const engine::KvPool pool = {transport->PoolBase(), layout};
   pages = std::make_unique<PoolPagesThread>(pool);
-  engine = std::make_unique<engine::CpuEngine>(std::move(forward), pool, std::move(holes),
-                                               loop.bell());
+  OnComputeThread(nice, [&] {
+    engine = std::make_unique<engine::CpuEngine>(std::move(forward), pool, std::move(holes),
+                                                 loop.bell());
+  });
   return absl::OkStatus();
 }
 

@@ -2,7 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The small tools that everything stands on.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <string>
 #include <thread>
 
 #include "base/bytes.h"
@@ -14,9 +19,41 @@
 #include "base/nearest.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "base/this_thread.h"
 
 namespace baton {
 namespace {
+
+std::string NameOfThisThread() {
+  char name[16] = "";
+  prctl(PR_GET_NAME, name, 0, 0, 0);
+  return name;
+}
+
+TEST_CASE("a thread gives way, its children like it, nobody else, and never less than before",
+          "[base]") {
+  const int before = getpriority(PRIO_PROCESS, 0);
+  const int lower = std::min(19, before + 3);
+  int own = 0, child = 0, later = 0;
+  std::string name;
+  std::thread([&] {
+    NameThisThread("a name that is too long");
+    TakeShortTurns();
+    TakeUsualTurns(lower);
+    own = getpriority(PRIO_PROCESS, 0);
+    std::thread([&] {
+      child = getpriority(PRIO_PROCESS, 0);
+      name = NameOfThisThread();
+    }).join();
+    TakeUsualTurns(0);
+    later = getpriority(PRIO_PROCESS, 0);
+  }).join();
+  CHECK(own == lower);
+  CHECK(child == lower);
+  CHECK(later == lower);
+  CHECK(name == "a name that is ");
+  CHECK(getpriority(PRIO_PROCESS, 0) == before);
+}
 
 TEST_CASE("a reader never reads past its end, and says so once and for all", "[base]") {
   ByteWriter writer;
