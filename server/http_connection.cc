@@ -4,7 +4,6 @@
 #include "server/http_connection.h"
 
 #include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/status.hpp>
 #include <chrono>
 
@@ -43,6 +42,7 @@ void HttpConnection::Start() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     error_code ignored;
     self->socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+    self->socket_.non_blocking(true, ignored);
     self->NextRequest();
   });
 }
@@ -169,28 +169,49 @@ void HttpConnection::Queue(std::string bytes, bool last, bool keep) {
     answered_ = true;
     keep_ = keep;
   }
-  if (writes_.empty() && answered_ && !writing_) return AfterAnswer();
   WriteNext();
 }
 
 void HttpConnection::WriteNext() {
-  if (writing_ || writes_.empty() || state_ == State::kClosed) return;
+  if (writing_ || state_ == State::kClosed) return;
+  if (SendNow()) {
+    if (state_ == State::kAnswering && answered_) AfterAnswer();
+    return;
+  }
+  if (state_ == State::kClosed) return;
   writing_ = true;
   if (state_ == State::kAnswering) Arm(shared_->limits.write_stall);
-  asio::async_write(
-      socket_, asio::buffer(writes_.front()),
-      [self = shared_from_this()](const error_code& error, size_t) { self->OnWritten(error); });
+  socket_.async_wait(
+      asio::ip::tcp::socket::wait_write,
+      [self = shared_from_this()](const error_code& error) { self->OnWritable(error); });
 }
 
-void HttpConnection::OnWritten(const error_code& error) {
+bool HttpConnection::SendNow() {
+  while (!writes_.empty()) {
+    error_code error;
+    std::string& next = writes_.front();
+    const size_t sent = socket_.write_some(asio::buffer(next), error);
+    if (error == asio::error::would_block) return false;
+    if (error) {
+      Close();
+      return false;
+    }
+    if (exchange_ != nullptr) exchange_->Written(sent);
+    if (sent == next.size()) {
+      writes_.pop_front();
+    } else {
+      next.erase(0, sent);
+    }
+  }
+  return true;
+}
+
+void HttpConnection::OnWritable(const error_code& error) {
   writing_ = false;
   if (state_ == State::kClosed) return;
   if (error) return Close();
-  if (exchange_ != nullptr) exchange_->Written(writes_.front().size());
-  writes_.pop_front();
   if (state_ == State::kAnswering) timer_.cancel();
-  if (!writes_.empty()) return WriteNext();
-  if (state_ == State::kAnswering && answered_) AfterAnswer();
+  WriteNext();
 }
 
 void HttpConnection::AfterAnswer() {

@@ -61,7 +61,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void Refuse(int status, absl::string_view message);
   void Queue(std::string bytes, bool last, bool keep);
   void WriteNext();
-  void OnWritten(const boost::system::error_code& error);
+  // Sends what the socket takes at once, which nearly always is everything: no operation waits and
+  // no timer is set.  False: the rest must wait, or the connection is closed.
+  bool SendNow();
+  void OnWritable(const boost::system::error_code& error);
   void AfterAnswer();
   void Arm(absl::Duration after);
   void OnTimer();

@@ -169,6 +169,24 @@ TEST_CASE("a client that leaves is noticed while its answer is awaited", "[http]
   CHECK_FALSE(server.waiting->Write("anybody?"));
 }
 
+TEST_CASE("answers that fit no socket's buffer arrive whole and in order", "[http]") {
+  Server server;
+  Client client(server.server->port());
+  client.Send("GET /wait HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  REQUIRE(server.arrived.Wait(absl::Seconds(5)));
+  std::string body;
+  for (uint32_t i = 0; body.size() < (24u << 20); ++i) body += std::to_string(i) + " ";
+  {
+    std::lock_guard<std::mutex> lock(server.mutex);
+    server.waiting->Send({200, {}, body});
+  }
+  const std::string answer = client.ReadAll();
+  CHECK(client.ended);
+  const size_t head = answer.find("\r\n\r\n");
+  REQUIRE(head != std::string::npos);
+  CHECK((answer.substr(head + 4) == body));
+}
+
 TEST_CASE("a reader that does not read loses its connection at the buffer's bound", "[http]") {
   HttpLimits limits;
   limits.stream_buffer_bytes = 1 << 20;
