@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "base/this_thread.h"
+
 namespace baton::server {
 namespace {
 
@@ -82,7 +84,10 @@ PoolPagesThread::PoolPagesThread(const engine::KvPool& pool)
     : pages_(pool),
       ahead_blocks_(static_cast<uint32_t>(
           kAheadBytes / (pool.layout.block_bytes() * pool.layout.layers) + 1)),
-      thread_([this] { Run(); }) {}
+      thread_([this] {
+        NameThisThread("pool-pages");
+        Run();
+      }) {}
 
 PoolPagesThread::~PoolPagesThread() {
   stopping_ = true;
