@@ -9,6 +9,26 @@
 #include "sim/faults.h"
 
 namespace baton::sim {
+namespace {
+
+// The least time in which the decodes give all the answers of a plan: as many at once as they
+// run and have blocks for.
+absl::Duration LoadOf(const Plan& plan) {
+  const ClusterOptions& cluster = plan.cluster;
+  uint64_t tokens = 0;
+  uint64_t longest = 1;
+  for (const PlannedRequest& request : plan.requests) {
+    const Ask& ask = request.ask;
+    tokens += uint64_t{ask.new_tokens} * ask.choices;
+    longest = std::max<uint64_t>(longest, ask.history.size() + ask.prompt_tokens + ask.new_tokens);
+  }
+  const uint64_t fit = std::max<uint64_t>(1, cluster.decode_blocks / BlocksFor(longest));
+  const uint64_t rows =
+      cluster.decode * std::min<uint64_t>(fit, cluster.decode_options.sequences_max);
+  return (cluster.engine.step + cluster.engine.token) * (tokens / rows);
+}
+
+}  // namespace
 
 RunResult Runner::Run() {
   ENSURE(CheckPlan(plan_).ok());
@@ -22,7 +42,7 @@ RunResult Runner::Run() {
   Schedule();
   cluster_.Run(plan_.heal_at);
   Heal(cluster_);
-  cluster_.checkers().liveness().FaultsStop(cluster_.now());
+  cluster_.checkers().liveness().FaultsStop(cluster_.now(), LoadOf(plan_));
   cluster_.Settle();
   Probe();
   return Result();

@@ -7,7 +7,7 @@ namespace baton::sim {
 
 void LivenessChecker::Over(const router::Over& over) {
   const absl::Time now = log_.now();
-  if (over.outcome == router::Outcome::kTimeout && now - healed_ >= kAnswerMax) {
+  if (over.outcome == router::Outcome::kTimeout && now - healed_ >= kAnswerMax + load_) {
     log_.Violation("liveness: client ", over.client.value(), " times out ",
                    absl::FormatDuration(now - healed_), " after the last fault");
   }

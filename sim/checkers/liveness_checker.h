@@ -3,12 +3,12 @@
 
 // Liveness: once faults stop, every request ends, and nothing stays owned.
 //
-// A request that times out although no fault was there in the last kAnswerMax of its life waited
-// for something that did not come.  kRequestMax after the last fault every request that is not
-// newer is over, or its own deadline comes first; kOwnedMax after that, every block is free or
-// cached, and no attempt, stream, grant or write is left.  Without any fault nothing fails at all:
-// every request that was not rejected, cancelled or given too little time is answered, by its first
-// attempt or one after a refusal.
+// A request that times out although no fault was there in the last kAnswerMax of its life, nor in
+// the time that the run's load takes by itself, waited for something that did not come. kRequestMax
+// after the last fault every request that is not newer is over, or its own deadline comes first;
+// kOwnedMax after that, every block is free or cached, and no attempt, stream, grant or write is
+// left.  Without any fault nothing fails at all: every request that was not rejected, cancelled or
+// given too little time is answered, by its first attempt or one after a refusal.
 #pragma once
 
 #include <string>
@@ -30,7 +30,11 @@ class LivenessChecker {
   // From now on, and for the whole run if it is said at its start, nothing fails.
   void ExpectNoFaults() { no_faults_ = true; }
 
-  void FaultsStop(absl::Time now) { healed_ = now; }
+  // `load`: what all the run's requests take at least.
+  void FaultsStop(absl::Time now, absl::Duration load) {
+    healed_ = now;
+    load_ = load;
+  }
 
   void Over(const router::Over& over);
   // Of a front end, now: without faults no attempt fails.
@@ -44,6 +48,7 @@ class LivenessChecker {
   EventLog& log_;
   bool no_faults_ = false;
   absl::Time healed_ = absl::InfiniteFuture();
+  absl::Duration load_;
 };
 
 }  // namespace baton::sim

@@ -82,6 +82,22 @@ request
 request)");
 }
 
+// Not the code was wrong but the checker: it took a queue that is longer than the deadline for
+// an answer that never comes (seed 364310).
+TEST_CASE("a deadline that decode has no time for is no lack of liveness", "[found]") {
+  CheckClean(R"(
+cluster decode.sequences=1 step=5ms
+request new=900
+request new=900
+request new=900
+request new=900
+request new=900
+request new=900
+request new=900
+request new=900
+request at=1s new=10 deadline=29s)");
+}
+
 // Not the code was wrong but the checker: it looked at the silence when the wedged role loop
 // took the news, not when the transport declared the writer dead.
 TEST_CASE("a writer is dead to a wedged decode, and speaks before the news is taken", "[found]") {

@@ -328,6 +328,28 @@ TEST_CASE("a prefill dies just after its Commit left: committed wins, or nothing
   }
 }
 
+TEST_CASE("decode is asked what became of an attempt when its first token is on its way", "[sim]") {
+  int crossings = 0;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    ClusterOptions options;
+    options.seed = seed;
+    options.engine.step = absl::Milliseconds(200);  // the second token comes late
+    Cluster cluster(options);
+    REQUIRE(cluster.Ready());
+    Reply& reply = cluster.Submit(kLong);
+    REQUIRE(cluster.Until([&] { return cluster.prefill(0).prefill_metrics().committed > 0; }));
+    cluster.net().SetHeld(cluster.frontend(0).calls(), cluster.decode(0).index(), true);
+    cluster.prefill(0).Crash();
+    cluster.Run(absl::Milliseconds(20));
+    crossings += cluster.decode(0).decode_metrics().generation_tokens == 1;
+    cluster.net().SetHeld(cluster.frontend(0).calls(), cluster.decode(0).index(), false);
+    cluster.Until([&] { return reply.done(); });
+    CHECK(Right(cluster, reply));
+    CheckEnd(cluster);
+  }
+  CHECK(crossings > 0);
+}
+
 // ── late things ─────────────────────────────────────────────────────────────────────
 
 TEST_CASE("writes that land late, after the cancel, hurt nobody", "[sim]") {
