@@ -313,12 +313,16 @@ class Rig(contextlib.AbstractContextManager):
         links = {"prefill": len(self.of("decode")), "decode": len(self.of("prefill"))}
         try:
             for front in self.of("frontend"):
-                workers = json.loads(front.get("/health")[1])["detail"]["workers"] or {}
+                detail = json.loads(front.get("/health")[1])["detail"]
+                workers = detail["workers"] or {}
                 away = [w.name for w in self.workers() if workers.get(w.name) != "ready"]
                 lost = {(l["pool"], l["state"]): int(v) for l, v
                         in front.metrics().find("baton_peers") if v and l["state"] != "ready"}
                 if away or lost:
                     return f"{front.name} sees away: {away}, {lost}"
+                # It picks pairs by what it knows, a heartbeat after the workers.
+                if detail["links"] < links["prefill"] * links["decode"]:
+                    return f"{front.name} knows {detail['links']} links"
             for node in self.workers():
                 up = json.loads(node.get("/health")[1])["detail"]["links"]
                 if up != links[node.role]:

@@ -92,16 +92,21 @@ engine: {{chunk_tokens: 2048}}
             log = open(self.path / f"{role}.log", "wb")
             self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
         end = time.monotonic() + 90
-        while self.curl("/ready") != "200":
+        while not self.linked():
             if time.monotonic() > end or any(p.poll() is not None for p in self.processes):
                 self.show_logs()
                 self.__exit__(None)
                 raise RuntimeError("the roles are not ready")
             time.sleep(0.2)
 
-    def curl(self, path):
-        return sh("ip", "netns", "exec", NEAR, "curl", "-s", "-m", "5", "-o", "/dev/null", "-w",
-                  "%{http_code}", f"http://{NEAR_IP}:8000{path}", check=False).stdout
+    def linked(self):
+        """Whether the front end sees both workers and their link: before, decode computes prompts."""
+        body = sh("ip", "netns", "exec", NEAR, "curl", "-s", "-m", "5", "--fail",
+                  f"http://{NEAR_IP}:8002/ready", check=False).stdout
+        if not body:
+            return False
+        detail = json.loads(body)["detail"]
+        return detail["links"] >= 1 and set(detail["workers"].values()) == {"ready"}
 
     def ask(self, seed):
         prompt = self.path / "prompt"
