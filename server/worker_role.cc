@@ -66,8 +66,6 @@ void ShowProgress(const std::string& name, double part) {
   std::fprintf(stderr, "\r%s: loading %d %%%s", name.c_str(), percent, percent == 100 ? "\n" : "");
 }
 
-// Proves that the model computes before anyone relies on it, and warms its memory.  In a pool
-// of its own: pages of the worker's are taken by what requests fill.
 // Calls `make` on a thread of its own; the threads that it starts are like that one.
 void OnComputeThread(int nice, absl::FunctionRef<void()> make) {
   std::thread([&] {
@@ -77,6 +75,8 @@ void OnComputeThread(int nice, absl::FunctionRef<void()> make) {
   }).join();
 }
 
+// Proves that the model computes before anyone relies on it, and warms its memory.  In a pool
+// of its own: pages of the worker's are taken by what requests fill.
 void DummyStep(engine::Forward& forward) {
   const engine::ModelSpec& spec = forward.spec();
   const engine::KvLayout layout = {spec.layers, spec.kv_heads, spec.head_dim, 1};

@@ -39,8 +39,9 @@ static inline bool IsInteger(WeightKind kind) {
   return kind == WeightKind::kInt4 || kind == WeightKind::kInt8;
 }
 
+inline constexpr int kNibbleOffset = 8;  // makes -8..7 a nibble
+
 // What is added to a quant where it is stored.
-inline constexpr int kNibbleOffset = 8;
 static inline int QuantOffset(Format format) {
   return format.kind == WeightKind::kInt4 && !format.minimum ? kNibbleOffset : 0;
 }
