@@ -96,7 +96,9 @@ TEST_CASE("a running answer and a new prompt share a step", "[decode_worker]") {
 TEST_CASE("beside a running answer, a prompt gets what the measured pace allows",
           "[decode_worker]") {
   Rig rig({.step_percent = 200});
-  rig.RunHere(1, Prompt(20));
+  Sequence running = Prompt(20);
+  running.remaining_tokens = 10;
+  rig.RunHere(1, running);
   auto step = [&rig](absl::Duration took) {
     rig.now += took;
     rig.Step();
@@ -110,6 +112,7 @@ TEST_CASE("beside a running answer, a prompt gets what the measured pace allows"
   CHECK(rig.engine.running->slices[0].tokens.size() == 1);
   CHECK(rig.engine.running->slices[1].tokens.size() == 5);  // 10 ms more
   step(absl::Milliseconds(15));                             // they took only half of it
+  REQUIRE(rig.engine.running->slices.size() == 2);
   CHECK(rig.engine.running->slices[1].tokens.size() > 5);
   rig.RunAll();
   CHECK(rig.OwnsNothing());
