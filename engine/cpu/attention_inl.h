@@ -93,33 +93,58 @@ struct TileRows {
   uint32_t count;  // keys
 };
 
-// Asks for rows that are needed soon, a few between the products: all at once they would fill
-// the core's few buffers for lines on their way, and what needs one next would wait.
+// Asks for memory that is needed soon, a few lines at a time between the products: all at once
+// they would fill the core's few buffers for lines on their way, and what needs one next would
+// wait.  In the order of memory, which the core's own prefetcher goes on with.
 class Ahead {
  public:
-  Ahead() = default;  // asks for nothing
-  Ahead(const TileRows& rows, uint64_t row_bytes) : rows_(rows), row_bytes_(row_bytes) {}
-  void Ask(uint32_t row) const {
-    if (row >= rows_.count) return;
-    const uint8_t* at = rows_.blocks[row / kBlockTokens] + row % kBlockTokens * row_bytes_;
-    for (uint64_t line = 0; line < row_bytes_; line += 64) Prefetch(at + line);
+  void Add(const uint8_t* begin, uint64_t bytes) {
+    if (count_ == 0) at_ = begin;
+    runs_[count_++] = {begin, begin + bytes};
+    lines_ += static_cast<uint32_t>((bytes + kLine - 1) / kLine);
+  }
+  // For each of `calls` calls, so that together they ask for `eighths` of it.
+  uint32_t Share(uint32_t eighths, uint32_t calls) const {
+    return (lines_ * eighths + 8 * calls - 1) / (8 * calls);
+  }
+  inline void Ask(uint32_t lines) {
+    for (; lines > 0 && run_ < count_; --lines) {
+      Prefetch(at_);
+      at_ += kLine;
+      if (at_ >= runs_[run_].end && ++run_ < count_) at_ = runs_[run_].begin;
+    }
   }
 
  private:
-  TileRows rows_{.count = 0};
-  uint64_t row_bytes_ = 0;
+  static constexpr uint32_t kLine = 64;
+  struct Run {
+    const uint8_t* begin;
+    const uint8_t* end;
+  };
+  Run runs_[kTileBlocks];
+  uint32_t count_ = 0;
+  uint32_t lines_ = 0;
+  uint32_t run_ = 0;
+  const uint8_t* at_ = nullptr;
 };
+// How much of it during which part of a tile; roughly as they take time.
+constexpr uint32_t kTransposeEighths = 3;
+constexpr uint32_t kScoreEighths = 2;
+constexpr uint32_t kWeighEighths = 3;
 
 // target[d * kTileTokens + i] = column d of key i, for a block's keys.
 template <typename From>
-void TransposeBlock(const uint8_t* rows, uint32_t head_dim, float* target) {
+void TransposeBlock(const uint8_t* rows, uint32_t head_dim, float* target, Ahead& ahead) {
   constexpr uint32_t kColumns = kWide * From::kPerUnit;
+  const uint32_t lines =
+      ahead.Share(kTransposeEighths, kTileTokens / kWide * (head_dim / kColumns + 1));
   const uint64_t stride = uint64_t{head_dim} * From::kBytes;
   for (uint32_t key = 0; key < kBlockTokens; key += kWide) {
     const uint8_t* from = rows + key * stride;
     float* to = target + key;
     uint32_t d = 0;
     for (; d + kColumns <= head_dim; d += kColumns) {
+      ahead.Ask(lines);
       Wide units[kWide];
       TransposeSquare(from + d * From::kBytes, stride, units);
 #pragma GCC unroll 16
@@ -176,17 +201,20 @@ struct Sums {
   }
 };
 
-// scores[r * kTileTokens + i] = query r . key i, for C vectors of keys.  Meanwhile asks for as
-// many rows of `ahead`, from `first` on.
+// scores[r * kTileTokens + i] = query r . key i, for C vectors of keys.
 template <uint32_t R, uint32_t C>
 inline void ScoreRows(const float* const* queries, const float* keys, uint32_t head_dim,
-                      float* scores, const Ahead& ahead, uint32_t first) {
+                      float* scores, Ahead& ahead) {
+  constexpr uint32_t kStep = 8;
+  const uint32_t lines =
+      ahead.Share(kScoreEighths, kTileTokens / (C * kWide) * (head_dim / kStep));
   Sums<Wide, R, C> sums;
-  uint32_t asked = 0;
-  for (uint32_t d = 0; d < head_dim; ++d, keys += kTileTokens) {
-    if (R <= kFewRows && d * C * kWide >= asked * head_dim) ahead.Ask(first + asked++);
-    sums.Add([&](uint32_t r) { return queries[r][d]; },
-             [&](uint32_t c) { return LoadAs<Wide>(keys + c * kWide); });
+  for (uint32_t d = 0; d < head_dim;) {
+    if constexpr (R <= kFewRows) ahead.Ask(lines);
+    for (const uint32_t end = d + kStep; d < end; ++d, keys += kTileTokens) {
+      sums.Add([&](uint32_t r) { return queries[r][d]; },
+               [&](uint32_t c) { return LoadAs<Wide>(keys + c * kWide); });
+    }
   }
 #pragma GCC unroll 16
   for (uint32_t r = 0; r < R; ++r) {
@@ -203,14 +231,14 @@ constexpr uint32_t WideColumns() {
 
 template <uint32_t R>
 void ScoreTile(const float* const* queries, const float* keys, uint32_t count, uint32_t head_dim,
-               float* scores, const Ahead& ahead) {
+               float* scores, Ahead& ahead) {
   constexpr uint32_t kStep = WideColumns<R>();
   uint32_t i = 0;
   for (; i + kWide * (kStep - 1) < count; i += kWide * kStep) {
-    ScoreRows<R, kStep>(queries, keys + i, head_dim, scores + i, ahead, i);
+    ScoreRows<R, kStep>(queries, keys + i, head_dim, scores + i, ahead);
   }
   for (; i < count; i += kWide) {
-    ScoreRows<R, 1>(queries, keys + i, head_dim, scores + i, ahead, i);
+    ScoreRows<R, 1>(queries, keys + i, head_dim, scores + i, ahead);
   }
 }
 
@@ -244,12 +272,12 @@ struct Columns {
   }
 };
 
-// Merges D vectors V of columns of R rows' weighted values of one tile.  Asks for the rows of
-// `ahead`.
+// Merges D vectors V of columns of R rows' weighted values of one tile.
 template <typename V, uint32_t R, uint32_t D, typename From>
 inline void WeighColumns(const float* weights, const TileRows& rows, uint64_t at, uint32_t head_dim,
-                         const float* keep, const float* take, float* values, const Ahead& ahead) {
+                         const float* keep, const float* take, float* values, Ahead& ahead) {
   constexpr uint32_t kVector = sizeof(V) / sizeof(float);
+  const uint32_t lines = ahead.Share(kWeighEighths, kTileTokens * (head_dim / (D * kVector)));
   const uint64_t stride = uint64_t{head_dim} * From::kBytes;
   Sums<V, R, D> sums;
   for (uint32_t first = 0; first < rows.count; first += kBlockTokens) {
@@ -257,7 +285,7 @@ inline void WeighColumns(const float* weights, const TileRows& rows, uint64_t at
     const uint32_t left = rows.count - first;
     const uint32_t end = first + (left < kBlockTokens ? left : kBlockTokens);
     for (uint32_t i = first; i < end; ++i, v += stride) {
-      if constexpr (R <= kFewRows) ahead.Ask(i);
+      if constexpr (R <= kFewRows) ahead.Ask(lines);
       sums.Add([&](uint32_t r) { return weights[r * kTileTokens + i]; },
                [&](uint32_t d) { return Columns<V, D, From>::Get(v, d); });
     }
@@ -277,12 +305,12 @@ inline void WeighColumns(const float* weights, const TileRows& rows, uint64_t at
 
 template <uint32_t R, typename From>
 void WeighRows(const float* weights, const TileRows& rows, uint32_t head_dim, const float* keep,
-               const float* take, float* values, const Ahead& ahead) {
+               const float* take, float* values, Ahead& ahead) {
   constexpr uint32_t kStep = WideColumns<R>();
   uint32_t d = 0;
   const auto weigh = [&]<typename V, uint32_t D>() {
     WeighColumns<V, R, D, From>(weights, rows, uint64_t{d} * From::kBytes, head_dim, keep, take,
-                                values + d, d == 0 ? ahead : Ahead());
+                                values + d, ahead);
   };
   for (; d + kWide * kStep <= head_dim; d += kWide * kStep) {
     weigh.template operator()<Wide, kStep>();
@@ -404,17 +432,23 @@ inline uint32_t KeysOfTile(const Attention& task, uint32_t tile) {
   return end - first < kTileTokens ? end - first : kTileTokens;
 }
 
-// K or V of what is attended after `tile`.
-Ahead AheadOf(const Attention& task, uint32_t tile, uint32_t which) {
-  Attention next = task;
-  uint32_t next_tile = tile + 1;
-  if (task.heads_follow && tile + 1 == task.tile_end) {
-    const bool last_head = task.kv_head + 1 == task.pool->layout.kv_heads;
-    next.kv_head = last_head ? 0 : task.kv_head + 1;
-    next_tile = last_head ? tile + 1 : task.tile_begin;
+// This head's part of the next tile's blocks: all heads attend a tile before the next one.
+Ahead AheadOf(const Attention& task, uint32_t tile) {
+  Ahead ahead;
+  if (!task.heads_follow) return ahead;
+  const KvLayout& layout = task.pool->layout;
+  const uint64_t block_bytes = layout.block_bytes();
+  const uint32_t blocks = BlocksFor(KeysOfTile(task, tile + 1));
+  const uint64_t begin = blocks * block_bytes * task.kv_head / layout.kv_heads;
+  const uint64_t end = blocks * block_bytes * (task.kv_head + 1) / layout.kv_heads;
+  for (uint64_t at = begin; at < end;) {
+    const uint64_t b = at / block_bytes;
+    const uint64_t stop = end < (b + 1) * block_bytes ? end : (b + 1) * block_bytes;
+    const BlockIndex block = task.block_table[(tile + 1) * kTileBlocks + b];
+    ahead.Add(task.pool->at(task.layer, block) + (at - b * block_bytes), stop - at);
+    at = stop;
   }
-  const TileRows rows = RowsOfTile(next, next_tile, which, KeysOfTile(task, next_tile));
-  return {rows, task.pool->layout.row_bytes()};
+  return ahead;
 }
 
 // The same rows as floats in scratch.
@@ -465,14 +499,14 @@ void AttendTile(const Attention& task, uint32_t tile, const float* const* querie
   float* const tile_rows = task.scratch;  // K, later V
   float* const scores = task.scratch + uint64_t{kTileTokens} * head_dim;
 
+  Ahead ahead = AheadOf(task, tile);
   const TileRows keys = RowsOfTile(task, tile, 0, count);
   for (uint32_t b = 0; b * kBlockTokens < count; ++b) {
-    TransposeBlock<From>(keys.blocks[b], head_dim, tile_rows + b * kBlockTokens);
+    TransposeBlock<From>(keys.blocks[b], head_dim, tile_rows + b * kBlockTokens, ahead);
   }
-  const Ahead next_keys = AheadOf(task, tile, 0);
   ForRowSteps(rows, [&]<uint32_t R>(uint32_t r) {
     ScoreTile<R>(queries + skip + r, tile_rows, count, head_dim, scores + uint64_t{r} * kTileTokens,
-                 next_keys);
+                 ahead);
   });
   constexpr bool kScaled = From::kBytes == 1;
   if constexpr (kScaled) ScaleByKeys(task, tile, 0, count, rows, scores);
@@ -492,11 +526,10 @@ void AttendTile(const Attention& task, uint32_t tile, const float* const* querie
   MergeSums(state, maxima, sums, rows, merge);
 
   const TileRows stored = RowsOfTile(task, tile, 1, count);
-  const Ahead next_values = AheadOf(task, tile, 1);
   const auto weigh = [&]<typename Type>(Type, const TileRows& v) {
     ForRowSteps(rows, [&]<uint32_t R>(uint32_t r) {
       WeighRows<R, Type>(scores + uint64_t{r} * kTileTokens, v, head_dim, merge.keep + r,
-                         merge.take + r, state.values + uint64_t{r} * head_dim, next_values);
+                         merge.take + r, state.values + uint64_t{r} * head_dim, ahead);
     });
   };
   if (rows <= kRowStep || From::kBytes == 4) {
