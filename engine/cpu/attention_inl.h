@@ -26,6 +26,7 @@ constexpr uint32_t kRowStep = 6;  // rows that share a load of K or V
 constexpr uint32_t kFewRows = 4;  // up to here memory is slower than the products
 constexpr uint32_t kTileBlocks = kTileTokens / kBlockTokens;
 constexpr uint32_t kWide = sizeof(Wide) / sizeof(float);
+constexpr uint32_t kPartKeys = 4 * kWide;  // keys whose scores are computed at a time
 
 // The types of stored numbers.  Units() turns 32-bit units of some keys, kPerUnit columns
 // each, into floats: column c of all the keys goes to target[c * stride].
@@ -103,9 +104,15 @@ class Ahead {
     runs_[count_++] = {begin, begin + bytes};
     lines_ += static_cast<uint32_t>((bytes + kLine - 1) / kLine);
   }
-  // For each of `calls` calls, so that together they ask for `eighths` of it.
-  uint32_t Share(uint32_t eighths, uint32_t calls) const {
-    return (lines_ * eighths + 8 * calls - 1) / (8 * calls);
+  // Spreads it over the parts of a tile, roughly as they take time.
+  template <typename From>
+  void Spread(uint32_t head_dim) {
+    const auto each = [&](uint32_t eighths, uint32_t calls) {
+      return (lines_ * eighths + 8 * calls - 1) / (8 * calls);
+    };
+    per_square = each(3, kTileTokens / kWide * (head_dim / (kWide * From::kPerUnit) + 1));
+    per_columns = each(2, kTileTokens / kPartKeys * (head_dim / kAskColumns));
+    per_key = each(3, kTileTokens * (head_dim / kPartKeys + 1));
   }
   inline void Ask(uint32_t lines) {
     for (; lines > 0 && run_ < count_; --lines) {
@@ -115,48 +122,48 @@ class Ahead {
     }
   }
 
+  static constexpr uint32_t kAskColumns = 8;
+  // Lines for each square that is transposed, for each so many columns of scores, and for each
+  // key whose values are weighed.
+  uint32_t per_square = 0;
+  uint32_t per_columns = 0;
+  uint32_t per_key = 0;
+
  private:
   static constexpr uint32_t kLine = 64;
   struct Run {
     const uint8_t* begin;
     const uint8_t* end;
   };
-  Run runs_[kTileBlocks];
+  Run runs_[2 * kTileBlocks];
   uint32_t count_ = 0;
   uint32_t lines_ = 0;
   uint32_t run_ = 0;
   const uint8_t* at_ = nullptr;
 };
-// How much of it during which part of a tile; roughly as they take time.
-constexpr uint32_t kTransposeEighths = 3;
-constexpr uint32_t kScoreEighths = 2;
-constexpr uint32_t kWeighEighths = 3;
-
-// target[d * kTileTokens + i] = column d of key i, for a block's keys.
+// target[d * kPartKeys + i] = column d of key i, for a block's keys.
 template <typename From>
 void TransposeBlock(const uint8_t* rows, uint32_t head_dim, float* target, Ahead& ahead) {
   constexpr uint32_t kColumns = kWide * From::kPerUnit;
-  const uint32_t lines =
-      ahead.Share(kTransposeEighths, kTileTokens / kWide * (head_dim / kColumns + 1));
   const uint64_t stride = uint64_t{head_dim} * From::kBytes;
   for (uint32_t key = 0; key < kBlockTokens; key += kWide) {
     const uint8_t* from = rows + key * stride;
     float* to = target + key;
     uint32_t d = 0;
     for (; d + kColumns <= head_dim; d += kColumns) {
-      ahead.Ask(lines);
+      ahead.Ask(ahead.per_square);
       Wide units[kWide];
       TransposeSquare(from + d * From::kBytes, stride, units);
 #pragma GCC unroll 16
       for (uint32_t u = 0; u < kWide; ++u) {
-        From::Units(units[u], to + (d + u * From::kPerUnit) * kTileTokens, kTileTokens);
+        From::Units(units[u], to + (d + u * From::kPerUnit) * kPartKeys, kPartKeys);
       }
     }
     for (; d < head_dim; d += 8) {  // a head whose end is not a whole square
       for (uint32_t i = 0; i < kWide; ++i) {
         float columns[8];
         Store(columns, From::template Get<V8>(from + i * stride + d * From::kBytes));
-        for (uint32_t c = 0; c < 8; ++c) to[(d + c) * kTileTokens + i] = columns[c];
+        for (uint32_t c = 0; c < 8; ++c) to[(d + c) * kPartKeys + i] = columns[c];
       }
     }
   }
@@ -205,16 +212,12 @@ struct Sums {
 template <uint32_t R, uint32_t C>
 inline void ScoreRows(const float* const* queries, const float* keys, uint32_t head_dim,
                       float* scores, Ahead& ahead) {
-  constexpr uint32_t kStep = 8;
-  const uint32_t lines =
-      ahead.Share(kScoreEighths, kTileTokens / (C * kWide) * (head_dim / kStep));
   Sums<Wide, R, C> sums;
-  for (uint32_t d = 0; d < head_dim;) {
-    if constexpr (R <= kFewRows) ahead.Ask(lines);
-    for (const uint32_t end = d + kStep; d < end; ++d, keys += kTileTokens) {
-      sums.Add([&](uint32_t r) { return queries[r][d]; },
-               [&](uint32_t c) { return LoadAs<Wide>(keys + c * kWide); });
-    }
+  if (R > kFewRows) ahead.Ask(ahead.per_columns);
+  for (uint32_t d = 0; d < head_dim; ++d, keys += kPartKeys) {
+    if (R <= kFewRows && d % Ahead::kAskColumns == 0) ahead.Ask(ahead.per_columns);
+    sums.Add([&](uint32_t r) { return queries[r][d]; },
+             [&](uint32_t c) { return LoadAs<Wide>(keys + c * kWide); });
   }
 #pragma GCC unroll 16
   for (uint32_t r = 0; r < R; ++r) {
@@ -277,7 +280,6 @@ template <typename V, uint32_t R, uint32_t D, typename From>
 inline void WeighColumns(const float* weights, const TileRows& rows, uint64_t at, uint32_t head_dim,
                          const float* keep, const float* take, float* values, Ahead& ahead) {
   constexpr uint32_t kVector = sizeof(V) / sizeof(float);
-  const uint32_t lines = ahead.Share(kWeighEighths, kTileTokens * (head_dim / (D * kVector)));
   const uint64_t stride = uint64_t{head_dim} * From::kBytes;
   Sums<V, R, D> sums;
   for (uint32_t first = 0; first < rows.count; first += kBlockTokens) {
@@ -285,7 +287,7 @@ inline void WeighColumns(const float* weights, const TileRows& rows, uint64_t at
     const uint32_t left = rows.count - first;
     const uint32_t end = first + (left < kBlockTokens ? left : kBlockTokens);
     for (uint32_t i = first; i < end; ++i, v += stride) {
-      if constexpr (R <= kFewRows) ahead.Ask(lines);
+      if constexpr (R <= kFewRows) ahead.Ask(ahead.per_key);
       sums.Add([&](uint32_t r) { return weights[r * kTileTokens + i]; },
                [&](uint32_t d) { return Columns<V, D, From>::Get(v, d); });
     }
@@ -432,22 +434,34 @@ inline uint32_t KeysOfTile(const Attention& task, uint32_t tile) {
   return end - first < kTileTokens ? end - first : kTileTokens;
 }
 
-// This head's part of the next tile's blocks: all heads attend a tile before the next one.
+// What is attended after this: the head's rows of the next tile or, if all heads attend a tile
+// before the next one, the head's part of the next tile's blocks.
+template <typename From>
 Ahead AheadOf(const Attention& task, uint32_t tile) {
   Ahead ahead;
-  if (!task.heads_follow) return ahead;
   const KvLayout& layout = task.pool->layout;
   const uint64_t block_bytes = layout.block_bytes();
   const uint32_t blocks = BlocksFor(KeysOfTile(task, tile + 1));
-  const uint64_t begin = blocks * block_bytes * task.kv_head / layout.kv_heads;
-  const uint64_t end = blocks * block_bytes * (task.kv_head + 1) / layout.kv_heads;
-  for (uint64_t at = begin; at < end;) {
-    const uint64_t b = at / block_bytes;
-    const uint64_t stop = end < (b + 1) * block_bytes ? end : (b + 1) * block_bytes;
-    const BlockIndex block = task.block_table[(tile + 1) * kTileBlocks + b];
-    ahead.Add(task.pool->at(task.layer, block) + (at - b * block_bytes), stop - at);
-    at = stop;
+  const auto block = [&](uint64_t b) {
+    return task.pool->at(task.layer, task.block_table[(tile + 1) * kTileBlocks + b]);
+  };
+  if (task.heads_follow) {
+    const uint64_t begin = blocks * block_bytes * task.kv_head / layout.kv_heads;
+    const uint64_t end = blocks * block_bytes * (task.kv_head + 1) / layout.kv_heads;
+    for (uint64_t at = begin; at < end;) {
+      const uint64_t b = at / block_bytes;
+      const uint64_t stop = end < (b + 1) * block_bytes ? end : (b + 1) * block_bytes;
+      ahead.Add(block(b) + (at - b * block_bytes), stop - at);
+      at = stop;
+    }
+  } else {
+    for (uint32_t which = 0; which < 2; ++which) {
+      for (uint32_t b = 0; b < blocks; ++b) {
+        ahead.Add(block(b) + layout.rows_offset(which, task.kv_head), layout.head_bytes());
+      }
+    }
   }
+  ahead.Spread<From>(task.head_dim);
   return ahead;
 }
 
@@ -499,15 +513,19 @@ void AttendTile(const Attention& task, uint32_t tile, const float* const* querie
   float* const tile_rows = task.scratch;  // K, later V
   float* const scores = task.scratch + uint64_t{kTileTokens} * head_dim;
 
-  Ahead ahead = AheadOf(task, tile);
+  Ahead ahead = AheadOf<From>(task, tile);
   const TileRows keys = RowsOfTile(task, tile, 0, count);
-  for (uint32_t b = 0; b * kBlockTokens < count; ++b) {
-    TransposeBlock<From>(keys.blocks[b], head_dim, tile_rows + b * kBlockTokens, ahead);
+  // Part by part: what is transposed is in the first-level cache while all rows use it.
+  for (uint32_t key = 0; key < count; key += kPartKeys) {
+    const uint32_t part = count - key < kPartKeys ? count - key : kPartKeys;
+    for (uint32_t i = 0; i < part; i += kBlockTokens) {
+      TransposeBlock<From>(keys.blocks[(key + i) / kBlockTokens], head_dim, tile_rows + i, ahead);
+    }
+    ForRowSteps(rows, [&]<uint32_t R>(uint32_t r) {
+      ScoreTile<R>(queries + skip + r, tile_rows, part, head_dim,
+                   scores + uint64_t{r} * kTileTokens + key, ahead);
+    });
   }
-  ForRowSteps(rows, [&]<uint32_t R>(uint32_t r) {
-    ScoreTile<R>(queries + skip + r, tile_rows, count, head_dim, scores + uint64_t{r} * kTileTokens,
-                 ahead);
-  });
   constexpr bool kScaled = From::kBytes == 1;
   if constexpr (kScaled) ScaleByKeys(task, tile, 0, count, rows, scores);
 
