@@ -33,6 +33,7 @@ struct Worker {
   std::string device = "cpu";
   uint32_t threads = 1;
   uint64_t kv_memory_bytes = 512ull << 20;
+  std::optional<std::string> kv_type;  // none: engine.kv_type
 };
 
 enum class TransportChoice { kAuto, kShm, kTcp, kUcxTcp };
@@ -71,8 +72,9 @@ struct Config {
     uint64_t min_bandwidth_bytes_per_second = 0;
     absl::Duration progress_timeout = absl::Seconds(30);
     bool allow_mixed_numerics = false;
-    bool pipelining = true;      // push each layer as soon as it is computed
-    uint32_t check_one_in = 64;  // pushes whose bytes decode compares with CRC32C; 0: none
+    bool allow_conversion = false;  // of pushed KV where workers' kv_type differs
+    bool pipelining = true;         // push each layer as soon as it is computed
+    uint32_t check_one_in = 64;     // pushes whose bytes decode compares with CRC32C; 0: none
   } kv_transfer;
   struct {
     uint32_t queue_requests = 256;
@@ -85,6 +87,11 @@ struct Config {
   // Key path -> "file:line:column", "environment", "flag" or "default".
   std::map<std::string, std::string> origins;
 };
+
+// Of the elements in a worker's KV pool.
+inline const std::string& KvTypeOf(const Config& config, const Worker& worker) {
+  return worker.kv_type.has_value() ? *worker.kv_type : config.engine.kv_type;
+}
 
 struct Overrides {
   std::vector<std::string> set;                    // "key.path=value", in order

@@ -3,6 +3,7 @@
 
 #include "config/fields.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -48,6 +49,18 @@ Field Word(std::string path, std::string* value, std::vector<std::string> words)
             absl::StrCat("'", text, "' is not one of ", absl::StrJoin(words, ", ")));
       },
       [](const std::string& text) { return text; });
+}
+
+Field MaybeWord(std::string path, std::optional<std::string>* value,
+                std::vector<std::string> words) {
+  return Make(
+      std::move(path), value,
+      [words](const std::string& text) -> absl::StatusOr<std::string> {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return text;
+        return absl::InvalidArgumentError(
+            absl::StrCat("'", text, "' is not one of ", absl::StrJoin(words, ", ")));
+      },
+      [](const std::optional<std::string>& text) { return text.value_or(""); });
 }
 
 template <typename T>
@@ -143,6 +156,8 @@ Field Words(std::string path, std::vector<std::string>* value) {
   return field;
 }
 
+std::vector<std::string> KvTypes() { return {"bf16", "f16", "int8", "f32"}; }
+
 void AddWorkers(const std::string& path, std::vector<Worker>& workers, std::vector<Field>& all) {
   for (size_t i = 0; i < workers.size(); ++i) {
     const std::string at = absl::StrCat(path, ".", i, ".");
@@ -156,6 +171,7 @@ void AddWorkers(const std::string& path, std::vector<Worker>& workers, std::vect
     all.push_back(Word(at + "device", &worker.device, {"cpu"}));
     all.push_back(Count(at + "threads", &worker.threads, 1, 256));
     all.push_back(Bytes(at + "kv_memory", &worker.kv_memory_bytes, 1 << 20));
+    all.push_back(MaybeWord(at + "kv_type", &worker.kv_type, KvTypes()));
   }
 }
 
@@ -181,7 +197,7 @@ std::vector<Field> Fields(Config& config) {
   all.push_back(Count("engine.prefill_nice", &config.engine.prefill_nice, 0, 19));
   all.push_back(Count("engine.sequences_max", &config.engine.sequences_max, 1, 4096));
   all.push_back(Bool("engine.prefix_cache", &config.engine.prefix_cache));
-  all.push_back(Word("engine.kv_type", &config.engine.kv_type, {"bf16", "f16", "int8", "f32"}));
+  all.push_back(Word("engine.kv_type", &config.engine.kv_type, KvTypes()));
   all.push_back(Word("engine.isa", &config.engine.isa, {"auto", "avx2", "avx512"}));
   auto& kv = config.kv_transfer;
   all.push_back(Transport("kv_transfer.transport", &kv.transport));
@@ -191,6 +207,7 @@ std::vector<Field> Fields(Config& config) {
   all.push_back(
       Time("kv_transfer.progress_timeout", &kv.progress_timeout, absl::Milliseconds(100)));
   all.push_back(Bool("kv_transfer.allow_mixed_numerics", &kv.allow_mixed_numerics));
+  all.push_back(Bool("kv_transfer.allow_conversion", &kv.allow_conversion));
   all.push_back(Bool("kv_transfer.pipelining", &kv.pipelining));
   all.push_back(Count("kv_transfer.check_one_in", &kv.check_one_in, 0, 1 << 20));
   auto& limits = config.limits;

@@ -22,50 +22,22 @@ std::optional<Refusal> Differ(absl::string_view field, const T& mine, const T& t
                  absl::StrCat(field, " differs: ours ", mine, ", the peer's ", theirs)};
 }
 
-std::optional<Refusal> CheckLayout(const Layout& mine, const Layout& theirs) {
-  const struct {
-    const char* field;
-    uint64_t mine, theirs;
-  } rows[] = {
-      {"layout.kind", static_cast<uint64_t>(mine.kind), static_cast<uint64_t>(theirs.kind)},
-      {"layout.layers", mine.layers, theirs.layers},
-      {"layout.kv_heads", mine.kv_heads, theirs.kv_heads},
-      {"layout.head_dim", mine.head_dim, theirs.head_dim},
-      {"layout.block_tokens", mine.block_tokens, theirs.block_tokens},
-      {"layout.element_type", mine.element_type, theirs.element_type},
-      {"layout.element_bytes", mine.element_bytes, theirs.element_bytes},
-      {"layout.scale_bytes", mine.scale_bytes, theirs.scale_bytes},
-  };
-  for (const auto& row : rows) {
-    if (auto refusal = Differ(row.field, row.mine, row.theirs)) return refusal;
-  }
-  return std::nullopt;
-}
-
-void PutLayout(ByteWriter& out, const Layout& layout) {
-  out.Put<uint8_t>(static_cast<uint8_t>(layout.kind));
-  out.Put<uint32_t>(layout.layers);
-  out.Put<uint32_t>(layout.kv_heads);
-  out.Put<uint32_t>(layout.head_dim);
-  out.Put<uint32_t>(layout.block_tokens);
-  out.Put<uint8_t>(layout.element_type);
-  out.Put<uint32_t>(layout.element_bytes);
-  out.Put<uint32_t>(layout.scale_bytes);
-  out.Put<uint32_t>(layout.blocks);
-}
-
-Layout GetLayout(ByteReader& in) {
-  Layout layout;
-  layout.kind = static_cast<LayoutKind>(in.Get<uint8_t>());
-  layout.layers = in.Get<uint32_t>();
-  layout.kv_heads = in.Get<uint32_t>();
-  layout.head_dim = in.Get<uint32_t>();
-  layout.block_tokens = in.Get<uint32_t>();
-  layout.element_type = in.Get<uint8_t>();
-  layout.element_bytes = in.Get<uint32_t>();
-  layout.scale_bytes = in.Get<uint32_t>();
-  layout.blocks = in.Get<uint32_t>();
-  return layout;
+// Conversions that a writer carries out: one block becomes one block, of the same rows.  What lies
+// in parts on several shards, or in blocks of other sizes, is not pushed: a ticket names blocks
+// of kBlockTokens.
+std::optional<Refusal> CheckLayouts(const Layout& mine, const Layout& theirs, bool convert) {
+  if (auto refusal = CheckLayout(theirs)) return refusal;
+  auto differs = CompareLayouts(mine, theirs);
+  if (!differs) return std::nullopt;
+  Layout alike = theirs;
+  alike.element_type = mine.element_type;
+  alike.scales = mine.scales;
+  alike.kv_order = mine.kv_order;
+  alike.row_order = mine.row_order;
+  if (auto other = CompareLayouts(mine, alike)) return other;
+  if (convert) return std::nullopt;
+  differs->message += "; kv_transfer.allow_conversion: true lets the writer convert";
+  return differs;
 }
 
 void PutText(ByteWriter& out, const std::string& text) {
@@ -75,8 +47,7 @@ void PutText(ByteWriter& out, const std::string& text) {
 
 }  // namespace
 
-std::optional<Refusal> CheckPair(const Hello& mine, const Hello& theirs,
-                                 bool allow_mixed_numerics) {
+std::optional<Refusal> CheckPair(const Hello& mine, const Hello& theirs, const PairRules& rules) {
   if (auto refusal = Differ("protocol", mine.protocol, theirs.protocol)) return refusal;
   const bool workers = (mine.role == Role::kDecode && theirs.role == Role::kPrefill) ||
                        (mine.role == Role::kPrefill && theirs.role == Role::kDecode);
@@ -92,10 +63,22 @@ std::optional<Refusal> CheckPair(const Hello& mine, const Hello& theirs,
     return Refusal{"model", absl::StrFormat("model differs: ours %016x, the peer's %016x",
                                             mine.model_fingerprint, theirs.model_fingerprint)};
   }
-  if (auto refusal = CheckLayout(mine.layout, theirs.layout)) return refusal;
-  if (theirs.layout.blocks == 0) return Refusal{"layout.blocks", "the peer's pool is empty"};
-  if (allow_mixed_numerics) return std::nullopt;
+  if (auto refusal = CheckLayouts(mine.layout, theirs.layout, rules.allow_conversion)) {
+    return refusal;
+  }
+  if (rules.allow_mixed_numerics) return std::nullopt;
   return Differ("numeric class", mine.numeric_class, theirs.numeric_class);
+}
+
+const Layout& SourceOf(const Hello& mine, const Hello& theirs) {
+  return mine.role == Role::kPrefill ? mine.layout : theirs.layout;
+}
+const Layout& TargetOf(const Hello& mine, const Hello& theirs) {
+  return mine.role == Role::kPrefill ? theirs.layout : mine.layout;
+}
+bool MixedNumerics(const Hello& mine, const Hello& theirs) {
+  return mine.numeric_class != theirs.numeric_class ||
+         mine.layout.element_type != theirs.layout.element_type;
 }
 
 void Put(ByteWriter& out, const Hello& hello) {
@@ -112,7 +95,7 @@ void Put(ByteWriter& out, const Hello& hello) {
   out.Put<uint64_t>(hello.net_namespace);
   out.Put<uint64_t>(hello.ipc_namespace);
   out.Put<uint64_t>(hello.model_fingerprint);
-  PutLayout(out, hello.layout);
+  Put(out, hello.layout);
   PutText(out, hello.numeric_class);
   ENSURE(hello.offers.size() <= kOffersMax);
   out.Put<uint8_t>(static_cast<uint8_t>(hello.offers.size()));

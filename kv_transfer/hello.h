@@ -19,7 +19,7 @@
 
 namespace baton::kv {
 
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 
 // A process for ever: pids are reused, (boot, namespace, pid, start time) is not.
 struct ProcessId {
@@ -49,19 +49,26 @@ struct Hello {
   uint64_t ipc_namespace = 0;
   uint64_t model_fingerprint = 0;
   Layout layout;
-  std::string numeric_class;  // backend/ISA/kernel version/KV type; equal: equal bits (K8)
+  std::string numeric_class;  // backend/ISA/kernel version; with equal layouts: equal bits (K8)
   std::vector<DataPathOffer> offers;
   bool operator==(const Hello&) const = default;
 };
 
-// Why two processes do not pair.
-struct Refusal {
-  std::string field;    // "protocol", "role", "model", "layout.kv_heads", "numeric class", …
-  std::string message;  // both values
+// What may differ between two processes, each side by its own configuration.
+struct PairRules {
+  bool allow_mixed_numerics = false;  // the numeric class
+  bool allow_conversion = false;      // the layout: element type and order of rows
 };
 
-// None: they pair.  Layouts may differ in the number of blocks only.
-std::optional<Refusal> CheckPair(const Hello& mine, const Hello& theirs, bool allow_mixed_numerics);
+// None: they pair.  Layouts may always differ in the number of blocks.
+std::optional<Refusal> CheckPair(const Hello& mine, const Hello& theirs, const PairRules& rules);
+
+// Of two that pair: the layouts that KV comes from and goes to.
+const Layout& SourceOf(const Hello& mine, const Hello& theirs);
+const Layout& TargetOf(const Hello& mine, const Hello& theirs);
+// Answers may depend on the path: the numeric classes differ, or elements are converted.  (A
+// conversion to a wider type loses nothing, but decode would have computed with more.)
+bool MixedNumerics(const Hello& mine, const Hello& theirs);
 
 void Put(ByteWriter& out, const Hello& hello);
 // Leaves `in` not ok() if the bytes are no Hello.  Bounded strings, at most 8 offers of 64 KiB.

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/ensure.h"
+#include "kv_transfer/conversion.h"
 
 namespace baton::kv {
 
@@ -16,7 +17,7 @@ LinkCore::LinkCore(const LinkOptions& options, Hello self, LinkIo& io)
     : link_options_(options), self_(std::move(self)), io_(io) {
   ENSURE(self_.self.incarnation != Incarnation());
   ENSURE(!self_.self.worker.empty());
-  ENSURE(self_.layout.block_bytes() > 0 && self_.layout.blocks > 0);
+  ENSURE(!CheckLayout(self_.layout).has_value());
   ENSURE(options.dead_after > options.heartbeat_interval);
 }
 
@@ -78,7 +79,7 @@ void LinkCore::FrameArrived(LinkId id, absl::Span<const uint8_t> bytes, absl::Ti
 void LinkCore::HelloArrived(LinkId id, const Hello& hello) {
   Link* link = Find(id);
   ENSURE(link != nullptr);
-  if (const auto refusal = CheckPair(self_, hello, link_options_.allow_mixed_numerics)) {
+  if (const auto refusal = CheckPair(self_, hello, link_options_.pair)) {
     Emit(PeerDown{hello.self, absl::FailedPreconditionError(refusal->message)});
     Refuse(*link, *refusal);
     return;
@@ -148,7 +149,7 @@ void LinkCore::DataReady(LinkId id, const LinkInfo& info) {
   }
   // The writer measures; the owner reports what its peer found.
   if (!link->peer_ready || self_.role == Role::kPrefill) link->info = info;
-  link->info.mixed_numerics = self_.numeric_class != link->peer->numeric_class;
+  DescribePair(*link);
   Send(*link, Ready{.transport = info.transport,
                     .data_path = info.data_path,
                     .bandwidth_bytes_per_second = info.bandwidth_bytes_per_second,
@@ -168,9 +169,16 @@ void LinkCore::ReadyArrived(Link& link, const Ready& ready) {
                  .data_path = ready.data_path,
                  .bandwidth_bytes_per_second = ready.bandwidth_bytes_per_second,
                  .latency = absl::Nanoseconds(ready.latency_ns)};
-    link.info.mixed_numerics = self_.numeric_class != link.peer->numeric_class;
+    DescribePair(link);
   }
   UpIfReady(link);
+}
+
+// What both hellos say of the pair.
+void LinkCore::DescribePair(Link& link) const {
+  link.info.mixed_numerics = MixedNumerics(self_, *link.peer);
+  link.info.conversion =
+      DescribeConversion(SourceOf(self_, *link.peer), TargetOf(self_, *link.peer));
 }
 
 void LinkCore::UpIfReady(Link& link) {

@@ -112,6 +112,7 @@ class LinkCore {
  private:
   void HelloArrived(LinkId id, const Hello& hello);
   void ReadyArrived(Link& link, const Ready& ready);
+  void DescribePair(Link& link) const;
   void UpIfReady(Link& link);
   void ForgiveOwnAbsence(absl::Time now);
 

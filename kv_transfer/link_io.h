@@ -80,7 +80,7 @@ class LinkIo {
 };
 
 struct LinkOptions {
-  bool allow_mixed_numerics = false;
+  PairRules pair;
   absl::Duration heartbeat_interval = absl::Milliseconds(200);
   absl::Duration dead_after = absl::Seconds(2);    // nothing heard on a link for this long
   absl::Duration prepare_max = absl::Seconds(20);  // Hello accepted → Ready

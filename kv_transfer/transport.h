@@ -35,7 +35,8 @@ struct LinkInfo {
   char data_path = '?';                   // 'A' memory writes, 'B' checked messages
   double bandwidth_bytes_per_second = 0;  // measured at connection
   absl::Duration latency;
-  bool mixed_numerics = false;  // the classes differ and that was allowed: K8 is not claimed
+  bool mixed_numerics = false;  // arithmetic or elements differ, as allowed: K8 is not claimed
+  std::string conversion;       // what the writer converts: "bf16 to int8"; empty: nothing
 };
 
 // ── events of both sides ────────────────────────────────────────────────────────────
@@ -79,6 +80,7 @@ using WriteId = StrongId<struct WriteTag, uint64_t>;  // the caller's; never reu
 struct WriteDone {
   WriteId id;
   absl::Status status;
+  uint64_t bytes = 0;  // that the owner has of it now, in the owner's layout; with OK
 };
 // The push cannot go on: refused, revoked, or its link broke.  At most once per Accept;
 // writes still out end by WriteDone.
@@ -132,8 +134,8 @@ class WriterTransport {
   // Writes after PushEnded complete with an error.
   virtual void Write(WriteId id, GrantKey key, uint32_t layer,
                      absl::Span<const WritePiece> pieces) = 0;
-  // REQUIRES: every layer of every block of the ticket was written and is done with OK.
-  // Nothing may follow for the key.
+  // REQUIRES: every layer of every block of the ticket was written and is done with OK; the bytes
+  // named are those that the WriteDones did.  Nothing may follow for the key.
   virtual void SendCommit(const Commit& commit) = 0;
   // Gives the push up (cancelled, failed).  Writes still out end by WriteDone.
   virtual void Abandon(GrantKey key, const absl::Status& why) = 0;

@@ -53,15 +53,12 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
   for (UcxWorker* worker : {memory_.get(), messages_.get()}) {
     if (worker != nullptr) poller_.Add(worker->event_fd(), kUcxKey, true, false);
   }
-  LinkOptions link;
-  link.allow_mixed_numerics = parts.allow_mixed_numerics;
-  link.stuck_after = parts.stuck_after;
   const ProcessId process = parts.hello.process;
-  const absl::Span<const uint8_t> pool(region_.pool(), region_.pool_bytes());
+  const absl::Span<uint8_t> memory = region_.memory();
   if (role_ == Role::kDecode) {
     owner_paths_ = std::make_unique<UcxOwnerPaths>(parts.policy, process, region_, poller_, *this);
-    owner_ = std::make_unique<OwnerCore>(OwnerCore::Options{.link = link}, std::move(parts.hello),
-                                         pool, *this);
+    owner_ = std::make_unique<OwnerCore>(OwnerCore::Options{.link = parts.link},
+                                         std::move(parts.hello), memory, *this);
     owner_paths_->SetCore(owner_.get());
     core_ = owner_.get();
     if (messages_ != nullptr) {
@@ -70,10 +67,10 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
     }
   } else {
     writer_paths_ = std::make_unique<UcxWriterPaths>(parts.policy, process, memory_.get(),
-                                                     messages_.get(), pool, poller_, *this);
+                                                     messages_.get(), memory, poller_, *this);
     writer_ = std::make_unique<WriterCore>(
-        WriterCore::Options{.link = link, .check_one_in = parts.check_one_in},
-        std::move(parts.hello), parts.seed, pool, *this);
+        WriterCore::Options{.link = parts.link, .check_one_in = parts.check_one_in},
+        std::move(parts.hello), parts.seed, memory, *this);
     core_ = writer_.get();
   }
 }

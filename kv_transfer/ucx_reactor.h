@@ -9,8 +9,9 @@
 //
 // Thread:     Run is the reactor's; Push, Stop and the snapshots are anyone's.
 // Ownership:  the region, workers and the bell outlive it; see the destructor's order.
-// Cost:       a turn moves about 1 MiB per writer link at most, so that control frames and
-//             heartbeats never wait longer than that takes.
+// Cost:       a turn moves about 1 MiB per writer link at most, and converts as much as its share
+//             of the staging area, so that control frames and heartbeats never wait longer than
+//             that takes.
 #pragma once
 
 #include <atomic>
@@ -64,8 +65,7 @@ class UcxReactor final : public LinkIo, public PathHost {
     Hello hello;
     PathPolicy policy;
     SocketLinks::Options sockets;
-    bool allow_mixed_numerics = false;
-    absl::Duration stuck_after = LinkOptions().stuck_after;
+    LinkOptions link;
     uint32_t check_one_in = 1;
     uint32_t damage_one_in = 0;  // UcxTransportOptions
     uint64_t seed = 0;

@@ -37,25 +37,27 @@ absl::StatusOr<UcxRegion> UcxRegion::Shared(UcxWorker& worker, uint64_t pool_byt
   std::memcpy(base, &nonce, sizeof nonce);
   region.probe_ = base + kHeaderBytes;
   region.pool_ = base + kPoolOffset;
-  region.pool_bytes_ = pool_bytes;
+  region.pool_bytes_ = region.memory_bytes_ = pool_bytes;
   region.nonce_ = nonce;
   return region;
 }
 
 // The pool begins at a huge page's boundary, and what surrounds it faults: whoever leaves it is
 // caught, and its pages stay apart from others in the system's accounts.
-absl::StatusOr<UcxRegion> UcxRegion::Private(uint64_t pool_bytes) {
+absl::StatusOr<UcxRegion> UcxRegion::Private(uint64_t pool_bytes, uint64_t memory_bytes) {
+  ENSURE(memory_bytes >= pool_bytes);
   UcxRegion region;
-  const uint64_t around = pool_bytes + 2 * kHugePage;
+  const uint64_t around = memory_bytes + 2 * kHugePage;
   void* mapped = ::mmap(nullptr, around, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return NoMemory(pool_bytes);
+  if (mapped == MAP_FAILED) return NoMemory(memory_bytes);
   region.mapped_ = static_cast<uint8_t*>(mapped);
   region.mapped_bytes_ = around;
   const uint64_t skip = kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage;
   region.pool_ = region.mapped_ + skip;
   region.pool_bytes_ = pool_bytes;
-  if (::mprotect(region.pool_, pool_bytes, PROT_READ | PROT_WRITE) != 0) {
-    return NoMemory(pool_bytes);
+  region.memory_bytes_ = memory_bytes;
+  if (::mprotect(region.pool_, memory_bytes, PROT_READ | PROT_WRITE) != 0) {
+    return NoMemory(memory_bytes);
   }
   return region;
 }
@@ -67,6 +69,7 @@ UcxRegion& UcxRegion::operator=(UcxRegion&& other) noexcept {
   std::swap(probe_, other.probe_);
   std::swap(pool_, other.pool_);
   std::swap(pool_bytes_, other.pool_bytes_);
+  std::swap(memory_bytes_, other.memory_bytes_);
   std::swap(nonce_, other.nonce_);
   return *this;
 }

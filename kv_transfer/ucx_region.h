@@ -6,7 +6,8 @@
 //   [ header, 4 KiB: nonce, whose it is ][ probe region ][ pool, 2 MiB aligned in the mapping ]
 //
 // An owner's region is allocated by UCX, so that writers on this host map it; a writer's is
-// private memory.  The probe region takes no memory but while a peer is measured.
+// private memory, with its staging area behind the pool.  The probe region takes no memory but
+// while a peer is measured, a staging area none before something is converted.
 //
 // Thread:     made anywhere; the pool belongs to the role loop, the rest to the reactor.
 #pragma once
@@ -27,7 +28,8 @@ class UcxRegion {
 
   // Writable by peers through `worker`, which outlives the region.
   static absl::StatusOr<UcxRegion> Shared(UcxWorker& worker, uint64_t pool_bytes, uint64_t nonce);
-  static absl::StatusOr<UcxRegion> Private(uint64_t pool_bytes);
+  // `memory_bytes`: of the pool and what the writer has behind it.
+  static absl::StatusOr<UcxRegion> Private(uint64_t pool_bytes, uint64_t memory_bytes);
 
   UcxRegion() = default;
   UcxRegion(UcxRegion&& other) noexcept { *this = std::move(other); }
@@ -36,6 +38,7 @@ class UcxRegion {
 
   uint8_t* pool() const { return pool_; }
   uint64_t pool_bytes() const { return pool_bytes_; }
+  absl::Span<uint8_t> memory() const { return {pool_, memory_bytes_}; }  // begins with the pool
   absl::Span<uint8_t> probe() const { return {probe_, probe_ == nullptr ? 0 : kProbeBytes}; }
   // Gives the probe region's pages back to the system.
   void ForgetProbe();
@@ -49,6 +52,7 @@ class UcxRegion {
   uint8_t* probe_ = nullptr;
   uint8_t* pool_ = nullptr;
   uint64_t pool_bytes_ = 0;
+  uint64_t memory_bytes_ = 0;
   uint64_t nonce_ = 0;
 };
 

@@ -84,7 +84,10 @@ absl::Status MakeOffers(const UcxTransportOptions& options, UcxReactor::Parts& p
     ASSIGN_OR_RETURN(const MemoryOffer offer, parts.region.Offer(*parts.memory));
     parts.hello.offers.push_back({'A', "memory", Encode(offer)});
   } else {
-    ASSIGN_OR_RETURN(parts.region, UcxRegion::Private(bytes));
+    const uint64_t memory =
+        owner ? bytes
+              : WriterCore::MemoryBytes({.link = parts.link}, options.layout, options.peers.size());
+    ASSIGN_OR_RETURN(parts.region, UcxRegion::Private(bytes, memory));
   }
   if (owner && parts.policy.allow_sockets) parts.hello.offers.push_back({'S', "tcp", {}});
   if (owner && parts.messages != nullptr) {
@@ -135,7 +138,9 @@ class UcxTransport::Shared {
 absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
     const UcxTransportOptions& options) {
   ENSURE(options.role != Role::kFrontend);
-  ENSURE(options.layout.pool_bytes() > 0);
+  if (const auto bad = CheckLayout(options.layout)) {
+    return absl::InvalidArgumentError(bad->message);
+  }
   UcxReactor::Parts parts;
   RETURN_IF_ERROR(ReadAddresses(options, parts.sockets));
   if (options.require_rdma) RETURN_IF_ERROR(CheckRdma(options));
@@ -156,8 +161,8 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
   parts.policy.net_namespace = self.net_namespace;
   parts.policy.require_rdma = options.require_rdma;
   parts.policy.min_bandwidth = options.min_bandwidth;
-  parts.allow_mixed_numerics = options.allow_mixed_numerics;
-  parts.stuck_after = options.stuck_after;
+  parts.link.pair = options.pair;
+  parts.link.stuck_after = options.stuck_after;
   parts.check_one_in = options.check_one_in;
   parts.damage_one_in = options.damage_one_in;
   parts.seed = options.seed;

@@ -51,12 +51,12 @@ struct UcxTransportOptions {
   std::vector<UcxTransportPeer> peers;  // a writer dials each; an owner needs none
   Layout layout;                        // of the own pool, with its number of blocks
   uint64_t model_fingerprint = 0;
-  std::string numeric_class;  // equal: equal bits (K8)
+  std::string numeric_class;  // equal, as the layouts: equal bits (K8)
   TransportChoice choice = TransportChoice::kAuto;
   std::vector<std::string> devices;  // kv_transfer.devices; empty: all
   bool require_rdma = false;
   double min_bandwidth = 0;  // bytes per second
-  bool allow_mixed_numerics = false;
+  PairRules pair;
   absl::Duration stuck_after = LinkOptions().stuck_after;
   uint32_t check_one_in = 1;  // a writer's: pushes whose bytes are compared by sums; 0: none
   // A writer's, for tests: one bit of every n-th write is flipped on its way; 0: of none.

@@ -24,7 +24,8 @@ namespace baton::kv {
 
 class UcxWriterPaths {
  public:
-  // Workers may be null: that path is not available here.
+  // Workers may be null: that path is not available here.  `pool`: all that writes come from,
+  // the staging area included.
   UcxWriterPaths(const PathPolicy& policy, const ProcessId& self, UcxWorker* memory,
                  UcxWorker* messages, absl::Span<const uint8_t> pool, SocketPoller& poller,
                  PathHost& host)

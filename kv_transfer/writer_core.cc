@@ -20,15 +20,22 @@ constexpr size_t kSupersededMax = 1024;
 }  // namespace
 
 WriterCore::WriterCore(const Options& options, Hello self, uint64_t rebirth_seed,
-                       absl::Span<const uint8_t> pool, LinkIo& io)
+                       absl::Span<uint8_t> memory, LinkIo& io)
     : LinkCore(options.link, std::move(self), io),
       options_(options),
-      pool_(pool),
+      memory_(memory),
+      staging_(options.staging, self_.layout, memory),
       rebirth_seed_(rebirth_seed) {
-  ENSURE(pool_.size() >= self_.layout.pool_bytes());
+  ENSURE(memory_.size() >= MemoryBytes(options, self_.layout, 1));
   ENSURE(self_.role == Role::kPrefill);
   ENSURE(options.writes_in_flight_max > 0);
   ENSURE(options.bytes_in_flight_max > 0);
+}
+
+uint64_t WriterCore::MemoryBytes(const Options& options, const Layout& pool, size_t owners) {
+  if (!options.link.pair.allow_conversion) return pool.pool_bytes();
+  const uint64_t pieces = std::max<size_t>(owners, 1) * options.staging.per_link;
+  return StagingArea::Offset(pool) + pieces * StagingArea::PieceBytes(options.staging, pool);
 }
 
 // ── pushes ────────────────────────────────────────────────────────────────────────────
@@ -82,39 +89,75 @@ void WriterCore::Write(WriteId id, GrantKey key, uint32_t layer,
     Emit(WriteDone{id, absl::CancelledError("the push has ended")});
     return;
   }
-  if (writes_waiting_ >= options_.writes_waiting_max) {
-    Emit(WriteDone{id, absl::ResourceExhaustedError("too many writes are waiting")});
-    return;
-  }
   Push& push = it->second;
   const Link* link = Find(push.link);
   ENSURE(link != nullptr);
   ENSURE(layer < self_.layout.layers);
   ENSURE(!pieces.empty() && pieces.size() <= kDataTargetsMax);
+  Flow& flow = flows_[push.link];
+  size_t at_once = pieces.size();
+  if (flow.plan) at_once = staging_.piece_bytes() / flow.plan->target_block_bytes;
+  ENSURE(at_once > 0);
+  const size_t parts = (pieces.size() + at_once - 1) / at_once;
+  if (writes_waiting_ + parts > options_.writes_waiting_max) {
+    Emit(WriteDone{id, absl::ResourceExhaustedError("too many writes are waiting")});
+    return;
+  }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    ENSURE(pieces[i].target_index < push.ticket.blocks.size());
+    ENSURE(pieces[i].source < self_.layout.blocks);
+    ENSURE(i == 0 || pieces[i].target_index > pieces[i - 1].target_index);
+    const size_t place = layer * push.ticket.blocks.size() + pieces[i].target_index;
+    ENSURE(!push.begun[place]);
+    push.begun[place] = true;
+  }
+  if (parts > 1) splits_[id].left = static_cast<uint32_t>(parts);
+  for (size_t at = 0; at < pieces.size(); at += at_once) {
+    flow.waiting.push_back({id, MakeWrite(push, *link, layer, pieces.subspan(at, at_once))});
+    ++writes_waiting_;
+  }
+  PostWaiting(push.link);
+}
+
+// Of blocks that are still to be converted each is a copy of its own, from where it is now.
+DataWrite WriterCore::MakeWrite(const Push& push, const Link& link, uint32_t layer,
+                                absl::Span<const WritePiece> pieces) const {
   const Ticket& ticket = push.ticket;
-  const uint64_t block_bytes = self_.layout.block_bytes();
+  const Layout& target = link.peer->layout;
+  const bool converts = flows_.at(push.link).plan.has_value();
   DataWrite write;
-  write.header.key = key;
+  write.header.key = ticket.key;
   write.header.writer = ticket.writer;
   write.header.attempt = ticket.attempt;
   write.header.layer = layer;
   for (const WritePiece& piece : pieces) {
-    ENSURE(piece.target_index < ticket.blocks.size());
-    ENSURE(piece.source < self_.layout.blocks);
-    ENSURE(write.header.targets.empty() || piece.target_index > write.header.targets.back());
-    const size_t place = layer * ticket.blocks.size() + piece.target_index;
-    ENSURE(!push.begun[place]);
-    push.begun[place] = true;
     write.header.targets.push_back(piece.target_index);
-    AppendCopy(write.copies, {.source_offset = self_.layout.offset(layer, piece.source),
-                              .target_offset = link->peer->layout.offset(
-                                  layer, ticket.blocks[piece.target_index]),
-                              .size_bytes = block_bytes});
+    const Copy copy = {.source_offset = self_.layout.offset(layer, piece.source),
+                       .target_offset = target.offset(layer, ticket.blocks[piece.target_index]),
+                       .size_bytes = target.block_bytes()};
+    if (converts) {
+      write.copies.push_back(copy);
+    } else {
+      AppendCopy(write.copies, copy);
+    }
   }
-  write.bytes = block_bytes * pieces.size();
-  flows_[push.link].waiting.push_back({id, std::move(write)});
-  ++writes_waiting_;
-  PostWaiting(push.link);
+  write.bytes = target.block_bytes() * pieces.size();
+  return write;
+}
+
+void WriterCore::PartOver(WriteId id, uint64_t bytes, const absl::Status& status) {
+  const auto it = splits_.find(id);
+  if (it == splits_.end()) {
+    Emit(WriteDone{id, status, status.ok() ? bytes : 0});
+    return;
+  }
+  Split& split = it->second;
+  split.status.Update(status);
+  split.bytes += bytes;
+  ENSURE(split.left > 0);
+  if (--split.left > 0) return;
+  Emit(WriteDone{id, split.status, split.status.ok() ? split.bytes : 0});
+  splits_.erase(it);
 }
 
 void WriterCore::PostWaiting(LinkId id) {
@@ -126,31 +169,72 @@ void WriterCore::PostWaiting(LinkId id) {
     const bool fits = flow.writes < options_.writes_in_flight_max &&
                       flow.bytes + bytes <= options_.bytes_in_flight_max;
     if (flow.writes > 0 && !fits) return;
-    Waiting next = std::move(flow.waiting.front());
-    flow.waiting.pop_front();
-    --writes_waiting_;
-    const uint64_t number = ++last_write_;
-    next.write.header.write = number;
-    const GrantKey key = next.write.header.key;
-    const auto push = pushes_.find(key);
-    ENSURE(push != pushes_.end());  // K11: nothing is posted under a closed generation
-    const bool memory = link->info.data_path == 'A';
-    if (push->second.summed && !memory) AddSums(next.write);
-    posted_[number] = {.id = next.id,
-                       .key = key,
-                       .link = id,
-                       .bytes = bytes,
-                       .pieces = static_cast<uint32_t>(next.write.header.targets.size()),
-                       .ended = false,
-                       .answered = memory,
-                       .status = absl::OkStatus()};
-    if (push->second.summed && memory) posted_[number].to_sum = next.write;
-    if (flow.writes == 0) link->moved = now_;
-    flow.bytes += bytes;
-    ++flow.writes;
-    ++owners_.at(key.owner).posted[key.generation];
-    io_.Post(id, std::move(next.write));
+    std::optional<StagingArea::Piece> piece;
+    if (flow.plan) {
+      if (flow.staged < options_.staging.per_link) piece = staging_.Take();
+      if (!piece) return;  // WriteEnded goes on as one comes back
+    }
+    Post(*link, flow, piece);
   }
+}
+
+void WriterCore::Post(Link& link, Flow& flow, std::optional<StagingArea::Piece> piece) {
+  Waiting next = std::move(flow.waiting.front());
+  flow.waiting.pop_front();
+  --writes_waiting_;
+  const uint64_t number = ++last_write_;
+  next.write.header.write = number;
+  const GrantKey key = next.write.header.key;
+  const auto push = pushes_.find(key);
+  ENSURE(push != pushes_.end());  // K11: nothing is posted under a closed generation
+  if (piece) {
+    ++flow.staged;
+    ConvertInto(*piece, *flow.plan, next.write);
+  }
+  const bool memory = link.info.data_path == 'A';
+  if (push->second.summed && !memory) AddSums(next.write);
+  posted_[number] = {.id = next.id,
+                     .key = key,
+                     .link = link.id,
+                     .bytes = next.write.bytes,
+                     .pieces = static_cast<uint32_t>(next.write.header.targets.size()),
+                     .staged = piece,
+                     .ended = false,
+                     .answered = memory,
+                     .status = absl::OkStatus()};
+  if (push->second.summed && memory) posted_[number].to_sum = next.write;
+  if (flow.writes == 0) link.moved = now_;
+  flow.bytes += next.write.bytes;
+  ++flow.writes;
+  ++owners_.at(key.owner).posted[key.generation];
+  io_.Post(link.id, std::move(next.write));
+}
+
+// The write's source is the piece from here on.
+void WriterCore::ConvertInto(StagingArea::Piece piece, const ConversionPlan& plan,
+                             DataWrite& write) {
+  ENSURE(plan.whole && write.bytes <= staging_.piece_bytes());
+  std::vector<const uint8_t*> blocks;
+  std::vector<Copy> converted;
+  uint64_t at = staging_.offset(piece);
+  for (const Copy& copy : write.copies) {
+    blocks.push_back(memory_.subspan(copy.source_offset, plan.source_block_bytes).data());
+    AppendCopy(
+        converted,
+        {.source_offset = at, .target_offset = copy.target_offset, .size_bytes = copy.size_bytes});
+    at += copy.size_bytes;
+  }
+  Convert(plan, blocks, staging_.bytes(piece).first(write.bytes));
+  write.copies = std::move(converted);
+}
+
+// The driver has read the piece for the last time.
+void WriterCore::Unstage(Posted& posted) {
+  staging_.GiveBack(*posted.staged);
+  posted.staged.reset();
+  Flow& flow = flows_.at(posted.link);
+  ENSURE(flow.staged > 0);
+  --flow.staged;
 }
 
 void WriterCore::SendCommit(const Commit& commit) {
@@ -163,10 +247,10 @@ void WriterCore::SendCommit(const Commit& commit) {
   ENSURE(commit.attempt == push.ticket.attempt);
   ENSURE(commit.blocks == push.ticket.blocks.size());
   ENSURE(commit.layers == self_.layout.layers);
-  ENSURE(commit.bytes == pieces * self_.layout.block_bytes());
   ENSURE(!commit.first_tokens.empty());
   const Link* link = Find(push.link);
   ENSURE(link != nullptr);  // rule 13: a push does not survive its link
+  ENSURE(commit.bytes == pieces * link->peer->layout.block_bytes());
   Commit said = commit;
   said.summed = push.summed;
   Send(*link, said);
@@ -199,7 +283,7 @@ void WriterCore::DropWaiting(LinkId link, GrantKey key, const absl::Status& why)
   for (Waiting& waiting : flow->second.waiting) {
     if (waiting.write.header.key == key) {
       --writes_waiting_;
-      Emit(WriteDone{waiting.id, why});
+      PartOver(waiting.id, 0, why);
     } else {
       kept.push_back(std::move(waiting));
     }
@@ -220,7 +304,13 @@ void WriterCore::WriteEnded(uint64_t number, const absl::Status& status) {
     posted.answered = true;
   }
   if (status.ok() && posted.to_sum) SayWritten(posted);
+  const bool staged = posted.staged.has_value();
+  if (staged) Unstage(posted);
   FinishIfOver(number);
+  if (!staged) return;
+  for (const auto& [link, flow] : flows_) {  // whoever waits for the piece
+    if (flow.plan && !flow.waiting.empty()) PostWaiting(link);
+  }
 }
 
 // The bytes are visible to the owner, and their source is still as it was.
@@ -232,10 +322,10 @@ void WriterCore::SayWritten(Posted& posted) {
 }
 
 void WriterCore::AddSums(DataWrite& write) const {
-  const uint64_t bytes = self_.layout.block_bytes();
+  const uint64_t bytes = write.bytes / write.header.targets.size();
   for (const Copy& copy : write.copies) {
     for (uint64_t at = 0; at < copy.size_bytes; at += bytes) {
-      write.header.sums.push_back(Crc32c(pool_.subspan(copy.source_offset + at, bytes)));
+      write.header.sums.push_back(Crc32c(memory_.subspan(copy.source_offset + at, bytes)));
     }
   }
   ENSURE(write.header.sums.size() == write.header.targets.size());
@@ -266,7 +356,7 @@ void WriterCore::FinishIfOver(uint64_t number) {
     const auto push = pushes_.find(posted.key);
     if (push != pushes_.end()) push->second.pieces_done += posted.pieces;
   }
-  Emit(WriteDone{posted.id, posted.status});
+  PartOver(posted.id, posted.bytes, posted.status);
   Drained(posted.key.owner, posted.key.generation);
   PostWaiting(posted.link);
   BeRebornIfDrained();
@@ -402,6 +492,11 @@ void WriterCore::HelloAccepted(Link& link) {
     return;
   }
   owners_[peer.incarnation].worker = peer.worker;
+  auto plan = PlanConversion(self_.layout, link.peer->layout);
+  ENSURE(!std::holds_alternative<Refusal>(plan));  // K6: CheckPair
+  if (auto* conversion = std::get_if<ConversionPlan>(&plan)) {
+    flows_[link.id].plan = std::move(*conversion);
+  }
   Prepare(link);
 }
 
@@ -435,7 +530,7 @@ void WriterCore::DataClosed(LinkId link, bool) {
   const auto flow = flows_.find(link);
   if (flow == flows_.end()) return;
   ENSURE(flow->second.writes == 0 && flow->second.bytes == 0);
-  ENSURE(flow->second.waiting.empty());
+  ENSURE(flow->second.waiting.empty() && flow->second.staged == 0);
   flows_.erase(flow);
 }
 

@@ -15,9 +15,14 @@
 // Of one push in check_one_in every piece gets a sum, by which the owner sees whether its bytes
 // arrived: in the header (path B), or in a frame once they are visible (path A).
 //
-// Thread:     the driver's.  Cost: log(pushes) per call, and a pass over bytes that get sums;
-//             nothing waits.
-// Bounds (K5): bytes and writes in flight per link, writes waiting, pushes, closed generations.
+// To an owner whose layout differs a write goes as several, each converted, when its turn comes,
+// into a piece of the staging area, which is free again when the write has ended.  From there on
+// it is as any write: its bytes, sums and bounds are those of the owner's layout.
+//
+// Thread:     the driver's.  Cost: log(pushes) per call, a pass over bytes that get sums, and two
+//             over bytes that are converted; nothing waits.
+// Bounds (K5): bytes and writes in flight per link, writes waiting, pushes, closed generations,
+//             staging pieces.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +37,10 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/ids.h"
+#include "kv_transfer/conversion.h"
 #include "kv_transfer/link_core.h"
 #include "kv_transfer/link_io.h"
+#include "kv_transfer/staging.h"
 #include "kv_transfer/ticket.h"
 #include "kv_transfer/transport.h"
 
@@ -50,13 +57,18 @@ class WriterCore final : public LinkCore {
     uint32_t pushes_max = 4096;
     uint32_t closed_max = 4096;  // generations recorded per owner incarnation
     uint32_t check_one_in = 1;   // so many pushes to an owner is one that has sums; 0: none
+    StagingOptions staging;
   };
 
   // `self`: what our Hello says; its layout is the pool's.  `rebirth_seed`: chance handed in,
-  // from which later incarnations are drawn.  `pool` is only read, and only what a Write names.
-  // `io` and the pool outlive the core.
-  WriterCore(const Options& options, Hello self, uint64_t rebirth_seed,
-             absl::Span<const uint8_t> pool, LinkIo& io);
+  // from which later incarnations are drawn.  `memory` is the pool, which is only read, and only
+  // what a Write names; behind it, where conversions are allowed, the staging area
+  // (MemoryBytes).  `io` and the memory outlive the core.
+  WriterCore(const Options& options, Hello self, uint64_t rebirth_seed, absl::Span<uint8_t> memory,
+             LinkIo& io);
+
+  // Of a pool and a staging area that serves so many owners at a time.
+  static uint64_t MemoryBytes(const Options& options, const Layout& pool, size_t owners);
 
   // ── from the role loop, through the driver: as WriterTransport ────────────────────
   // Calls for a key whose PushEnded is on its way are answered as WriterTransport says.
@@ -74,6 +86,7 @@ class WriterCore final : public LinkCore {
   uint64_t bytes_in_flight() const;  // costs a look at every link
   size_t writes_waiting() const { return writes_waiting_; }
   size_t pushes() const { return pushes_.size(); }
+  size_t staged() const { return staging_.taken(); }
 
  private:
   struct Push {
@@ -93,6 +106,7 @@ class WriterCore final : public LinkCore {
     LinkId link;
     uint64_t bytes = 0;
     uint32_t pieces = 0;
+    std::optional<StagingArea::Piece> staged;
     bool ended = false;     // WriteEnded came
     bool answered = false;  // path B: WriteResult came; true from the start on path A
     absl::Status status;
@@ -100,9 +114,17 @@ class WriterCore final : public LinkCore {
   };
   // What is on its way over one link.
   struct Flow {
+    std::optional<ConversionPlan> plan;  // none: the owner's layout is ours
     std::deque<Waiting> waiting;
     uint64_t bytes = 0;
     uint32_t writes = 0;
+    uint32_t staged = 0;  // of the writes
+  };
+  // A Write that became several.
+  struct Split {
+    uint32_t left = 0;
+    uint64_t bytes = 0;
+    absl::Status status;
   };
   // One incarnation of an owner: what may never be written there again, and what still is.
   struct Owner {
@@ -131,7 +153,14 @@ class WriterCore final : public LinkCore {
   // Ends a push: its waiting writes fail, its posted ones go on.  `tell`: PushEnded.
   void EndPush(GrantKey key, const absl::Status& why, bool tell);
   void DropWaiting(LinkId link, GrantKey key, const absl::Status& why);
+  DataWrite MakeWrite(const Push& push, const Link& link, uint32_t layer,
+                      absl::Span<const WritePiece> pieces) const;
+  // The write, or a part of it, is over.
+  void PartOver(WriteId id, uint64_t bytes, const absl::Status& status);
   void PostWaiting(LinkId link);
+  void Post(Link& link, Flow& flow, std::optional<StagingArea::Piece> piece);
+  void ConvertInto(StagingArea::Piece piece, const ConversionPlan& plan, DataWrite& write);
+  void Unstage(Posted& posted);
   void AddSums(DataWrite& write) const;
   void SayWritten(Posted& posted);
   void Drained(Incarnation owner, Generation generation);
@@ -140,13 +169,15 @@ class WriterCore final : public LinkCore {
   void BeRebornIfDrained();
 
   const Options options_;
-  const absl::Span<const uint8_t> pool_;
+  const absl::Span<const uint8_t> memory_;  // the pool, and the staging area behind it
+  StagingArea staging_;
   const uint64_t rebirth_seed_;
   uint64_t rebirths_ = 0;
   bool fenced_ = false;  // declared dead: drain, then be reborn
   absl::btree_map<GrantKey, Push> pushes_;
   absl::btree_map<uint64_t, Posted> posted_;
   absl::btree_map<LinkId, Flow> flows_;
+  absl::btree_map<WriteId, Split> splits_;
   absl::btree_map<Incarnation, Owner> owners_;
   std::deque<Incarnation> superseded_;  // owners that were replaced (K7)
   uint64_t last_write_ = 0;

@@ -157,6 +157,7 @@ class PrefillWorker {
     bool push_over = false;  // PushEnded, Abandon or SendCommit: no more writes
     uint32_t writes_out = 0;
     uint64_t pieces_written = 0;  // (layer, block) pairs
+    uint64_t bytes_written = 0;   // of them, in the owner's layout
     uint64_t moved = 0;           // its last move, as `moves_` counts them
     uint64_t reported = 0;        // the move that its last Progress told of
     std::optional<OutputToken> first_token;

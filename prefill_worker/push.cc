@@ -137,13 +137,14 @@ void PrefillWorker::OnWriteDone(const kv::WriteDone& done, absl::Time now) {
                 absl::UnavailableError(absl::StrCat("kv write: ", done.status.message())));
   }
   job.pieces_written += write.blocks;
+  job.bytes_written += done.bytes;
   job.moved = ++moves_;
   job.last_write_at = now;
   Log(PushEvent::Kind::kWritten, job, write.layer, write.blocks, now);
   if (const kv::PeerUp* owner = OwnerOf(job)) {
     Pushed& pushed = totals_.pushed[{owner->peer.worker, owner->link.transport}];
     pushed.blocks += write.blocks;
-    pushed.bytes += write.blocks * layout_.block_bytes();
+    pushed.bytes += done.bytes;
   }
   if (write.layer == layout_.layers / 2) {
     BATON_FAILPOINT_ABOUT("prefill.half_written", About(job));
@@ -203,7 +204,7 @@ PromptStats PrefillWorker::StatsOf(const Job& job) const {
   stats.cached_tokens = job.cached_tokens;
   stats.computed_tokens = job.sequence.size() - job.cached_tokens;
   stats.kv_blocks = static_cast<uint32_t>(job.ticket.blocks.size());
-  stats.kv_bytes = stats.kv_blocks * layout_.block_bytes() * layout_.layers;
+  stats.kv_bytes = job.bytes_written;
   if (const kv::PeerUp* owner = OwnerOf(job)) stats.transport = owner->link.transport;
   stats.queued = job.started - job.received;
   stats.compute = job.computed_at - job.started;

@@ -53,7 +53,6 @@ kv::Layout LayoutOf(const Shape& shape) {
   layout.kv_heads = shape.kv_heads;
   layout.head_dim = shape.head_dim;
   layout.block_tokens = kBlockTokens;
-  layout.element_bytes = 2;
   layout.blocks = kPoolBlocks;
   return layout;
 }

@@ -148,6 +148,26 @@ void CheckMemory(const config::Config& config, Findings* findings) {
   }
 }
 
+// Pairs of workers whose pools hold different elements: a pushed block is converted, or they do
+// not pair.
+void CheckElements(const config::Config& config, Findings* findings) {
+  const bool allowed = config.kv_transfer.allow_conversion;
+  for (const config::Worker& prefill : config.workers.prefill) {
+    for (const config::Worker& decode : config.workers.decode) {
+      const std::string& from = config::KvTypeOf(config, prefill);
+      const std::string& to = config::KvTypeOf(config, decode);
+      if (from == to) continue;
+      findings->Add(
+          allowed ? Verdict::kOk : Verdict::kWarn,
+          absl::StrCat("kv_type: ", prefill.name, " has ", from, ", ", decode.name, " has ", to,
+                       allowed ? ": what is pushed is converted, and answers depend on "
+                                 "the path"
+                               : ": they will not pair"),
+          allowed ? "" : "kv_transfer.allow_conversion: true, or the same kv_type");
+    }
+  }
+}
+
 // 0: can be had; else why not.
 int TryBind(const config::Address& address) {
   addrinfo hints{}, *found = nullptr;
@@ -246,6 +266,7 @@ int RunDoctor(const CommandLine& line) {
   CheckModel(*config, &findings);
   CheckProcessor(&findings);
   CheckMemory(*config, &findings);
+  CheckElements(*config, &findings);
   CheckPorts(*config, &findings);
   CheckTransports(*config, &findings);
   return findings.failed() ? kExitFailure : kExitOk;

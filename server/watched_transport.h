@@ -61,10 +61,13 @@ class TransportWatch {
                         {"transport", up.link.transport},
                         {"data_path", std::string(1, up.link.data_path)},
                         {"bandwidth_bytes_per_second", up.link.bandwidth_bytes_per_second},
-                        {"latency_us", absl::ToDoubleMicroseconds(up.link.latency)}});
+                        {"latency_us", absl::ToDoubleMicroseconds(up.link.latency)},
+                        {"conversion", up.link.conversion}});
     if (up.link.mixed_numerics) {
-      LogWarn("the peer's arithmetic differs: answers depend on the path",
-              {{"peer", up.peer.worker}});
+      LogWarn(up.link.conversion.empty()
+                  ? "the peer's arithmetic differs: answers depend on the path"
+                  : "pushed KV is converted: answers depend on the path",
+              {{"peer", up.peer.worker}, {"conversion", up.link.conversion}});
     }
     MutexLock lock(&mutex_);
     links_[up.peer] = up;

@@ -56,6 +56,24 @@ uint64_t FingerprintNumber(const std::string& hex) {
   return number;
 }
 
+kv::Layout TransferLayout(const engine::KvLayout& layout) {
+  static_assert(static_cast<int>(engine::KvType::kF32) == static_cast<int>(kv::ElementType::kF32));
+  static_assert(static_cast<int>(engine::KvType::kF16) == static_cast<int>(kv::ElementType::kF16));
+  static_assert(static_cast<int>(engine::KvType::kBf16) ==
+                static_cast<int>(kv::ElementType::kBf16));
+  static_assert(static_cast<int>(engine::KvType::kInt8) ==
+                static_cast<int>(kv::ElementType::kInt8));
+  kv::Layout transfer;
+  transfer.layers = layout.layers;
+  transfer.kv_heads = layout.kv_heads;
+  transfer.head_dim = layout.head_dim;
+  transfer.block_tokens = kBlockTokens;
+  transfer.element_type = static_cast<kv::ElementType>(layout.type);
+  transfer.scales = kv::ScalesOf(transfer.element_type);
+  transfer.blocks = layout.blocks;
+  return transfer;
+}
+
 // A line on stderr that is drawn over while it grows; only for people.
 void ShowProgress(const std::string& name, double part) {
   static const bool terminal = isatty(STDERR_FILENO) == 1;
@@ -174,7 +192,7 @@ absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std
   layout.layers = spec.layers;
   layout.kv_heads = spec.kv_heads;
   layout.head_dim = spec.head_dim;
-  layout.type = *engine::ParseKvType(config.engine.kv_type);
+  layout.type = *engine::ParseKvType(config::KvTypeOf(config, worker));
   const uint64_t bytes_per_block = layout.block_bytes() * layout.layers;
   layout.blocks = static_cast<uint32_t>(
       std::min<uint64_t>(worker.kv_memory_bytes / bytes_per_block, UINT32_MAX));
@@ -192,26 +210,19 @@ absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std
       options.peers.push_back({peer.name, peer.advertise_transfer.value_or(peer.transfer).text()});
     }
   }
-  options.layout = {kv::LayoutKind::kGqa,
-                    layout.layers,
-                    layout.kv_heads,
-                    layout.head_dim,
-                    kBlockTokens,
-                    static_cast<uint8_t>(layout.type),
-                    engine::KvTypeBytes(layout.type),
-                    engine::KvScaleBytes(layout.type),
-                    layout.blocks};
+  options.layout = TransferLayout(layout);
   options.model_fingerprint = model_fingerprint;
-  options.numeric_class =
-      absl::StrCat("cpu/", isa, "/", kKernelVersion, "/", config.engine.kv_type);
+  options.numeric_class = absl::StrCat("cpu/", isa, "/", kKernelVersion);
   prefix_class = model_fingerprint;
-  for (const char c : options.numeric_class)
+  for (const char c : absl::StrCat(options.numeric_class, "/", KvTypeName(layout.type))) {
     prefix_class = SplitMix64(prefix_class ^ static_cast<uint8_t>(c));
+  }
   options.choice = ChoiceOf(config.kv_transfer.transport);
   options.devices = config.kv_transfer.devices;
   options.require_rdma = config.kv_transfer.require_rdma;
   options.min_bandwidth = static_cast<double>(config.kv_transfer.min_bandwidth_bytes_per_second);
-  options.allow_mixed_numerics = config.kv_transfer.allow_mixed_numerics;
+  options.pair.allow_mixed_numerics = config.kv_transfer.allow_mixed_numerics;
+  options.pair.allow_conversion = config.kv_transfer.allow_conversion;
   options.stuck_after = kv::StuckAfter(config.kv_transfer.progress_timeout);
   options.check_one_in = config.kv_transfer.check_one_in;
   options.seed = seed;
@@ -254,6 +265,7 @@ std::vector<MetricFamily> WorkerParts::TransportFamilies() const {
     MetricLabels with_path = labels;
     with_path.emplace_back("data_path", std::string(1, link.link.data_path));
     with_path.emplace_back("mixed_numerics", link.link.mixed_numerics ? "true" : "false");
+    with_path.emplace_back("conversion", link.link.conversion);
     info.samples.push_back({std::move(with_path), 1});
     bandwidth.samples.push_back({labels, link.link.bandwidth_bytes_per_second});
     latency.samples.push_back({labels, absl::ToDoubleSeconds(link.link.latency)});

@@ -29,10 +29,16 @@ kv::Layout WireLayout(const engine::KvLayout& layout) {
           .kv_heads = layout.kv_heads,
           .head_dim = layout.head_dim,
           .block_tokens = kBlockTokens,
-          .element_type = static_cast<uint8_t>(layout.type),
-          .element_bytes = engine::KvTypeBytes(layout.type),
-          .scale_bytes = engine::KvScaleBytes(layout.type),
+          .element_type = static_cast<kv::ElementType>(layout.type),
+          .scales = kv::ScalesOf(static_cast<kv::ElementType>(layout.type)),
           .blocks = layout.blocks};
+}
+
+// Pieces of two blocks, two of them a link: pushes are split, and wait for pieces.
+void AllowConversion(SimProcessConfig& config, uint32_t owners) {
+  config.owner.link.pair.allow_conversion = config.writer.link.pair.allow_conversion = true;
+  config.writer.staging = {.piece_bytes = 2 * config.layout.block_bytes(), .per_link = 2};
+  config.owners = owners;
 }
 
 SimNetOptions NetOptions(const ClusterOptions& options) {
@@ -67,6 +73,7 @@ Cluster::Cluster(const ClusterOptions& options)
       net_(queue_, random_.Next(), options.calls) {
   World world{queue_, random_, fabric_, net_, log_, checkers_};
   fabric_.Watch(checkers_);
+  if (options_.converts) checkers_.AllowConversion();
   checkers_.SetLimits({.decode = options_.decode_options,
                        .prefill = options_.prefill_options,
                        .router = options_.router});
@@ -80,6 +87,7 @@ Cluster::Cluster(const ClusterOptions& options)
     setup.index = router::WorkerIndex(i);
     setup.layout = LayoutOf(options_, prefill ? options_.prefill_blocks : options_.decode_blocks);
     setup.engine = options_.engine;
+    setup.engine.rows_paired = prefill && options_.converts;
     setup.prefill = options_.prefill_options;
     setup.decode = options_.decode_options;
     SimProcessConfig config;
@@ -90,6 +98,8 @@ Cluster::Cluster(const ClusterOptions& options)
     config.writer.check_one_in = options_.check_one_in;
     config.writer.link.stuck_after = kv::StuckAfter(options_.router.progress_timeout);
     if (options_.several_hosts) config.host = setup.name;
+    if (options_.converts) AllowConversion(config, options_.decode);
+    if (setup.engine.rows_paired) config.layout.kv_order = kv::KvOrder::kInner;
     setup.process = fabric_.Add(config);
     workers_.push_back(std::make_unique<WorkerProcess>(setup, world));
     specs.push_back({setup.name, setup.role});

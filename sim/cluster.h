@@ -41,6 +41,7 @@ struct ClusterOptions {
   uint32_t prefill_blocks = 64, decode_blocks = 64;
   uint32_t layers = 2;
   bool kv_scales = false;      // rows of KV have a scale, as int8 has
+  bool converts = false;       // prefill pools have their rows in another order than decode's
   char path = 'A';             // of every pair
   bool close_fences = false;   // of path A, as on rc
   bool several_hosts = false;  // REQUIRES: path B or close_fences

@@ -34,23 +34,31 @@ struct Row {
   // A run of bytes of the row, and where the position `token` of a block has it.
   struct Piece {
     size_t at = 0;
-    uint64_t offset = 0;  // + token * size
+    uint64_t offset = 0;  // + token * stride
+    uint64_t stride = 0;
     size_t size = 0;
   };
   std::vector<uint8_t> bytes;
   std::vector<Piece> pieces;
 
-  explicit Row(const KvLayout& layout) {
+  explicit Row(const KvLayout& layout, bool paired = false) {
     const size_t size = layout.row_bytes();
     const size_t scale = KvScaleBytes(layout.type);
+    const uint64_t pair = 2 * (size + scale);  // both rows, both scales
     size_t at = 0;
     for (uint32_t i = 0; i < 2 * layout.kv_heads; ++i) {
       const uint32_t which = i / layout.kv_heads;
       const uint32_t head = i % layout.kv_heads;
-      pieces.push_back({at, layout.rows_offset(which, head), size});
-      at += size;
-      if (scale > 0) pieces.push_back({at, layout.scales_offset(which, head), scale});
-      at += scale;
+      const uint64_t first = head * kBlockTokens * pair;
+      Piece row{at, first + which * size, pair, size};
+      Piece scales{at + size, first + 2 * size + which * scale, pair, scale};
+      if (!paired) {
+        row = {at, layout.rows_offset(which, head), size, size};
+        scales = {at + size, layout.scales_offset(which, head), scale, scale};
+      }
+      pieces.push_back(row);
+      if (scale > 0) pieces.push_back(scales);
+      at += size + scale;
     }
     bytes.resize(at);
   }
@@ -73,13 +81,13 @@ struct Row {
   void Store(const KvPool& pool, uint32_t layer, BlockIndex block, uint32_t token) const {
     uint8_t* const base = pool.at(layer, block);
     for (const Piece& piece : pieces) {
-      CopyWords(base + piece.offset + token * piece.size, bytes.data() + piece.at, piece.size);
+      CopyWords(base + piece.offset + token * piece.stride, bytes.data() + piece.at, piece.size);
     }
   }
   void Load(const KvPool& pool, uint32_t layer, BlockIndex block, uint32_t token) {
     const uint8_t* const base = pool.at(layer, block);
     for (const Piece& piece : pieces) {
-      CopyWords(bytes.data() + piece.at, base + piece.offset + token * piece.size, piece.size);
+      CopyWords(bytes.data() + piece.at, base + piece.offset + token * piece.stride, piece.size);
     }
   }
 };
@@ -182,7 +190,7 @@ absl::Time HashEngine::NextEvent() const {
 }
 
 void HashEngine::RunLayer(uint32_t layer) {
-  Row row(pool_.layout);
+  Row row(pool_.layout, options_.rows_paired);
   for (size_t s = 0; s < step_->slices.size(); ++s) {
     const engine::Slice& slice = step_->slices[s];
     const auto block = [&](uint32_t position) {

@@ -30,6 +30,9 @@ namespace baton::sim {
 struct HashEngineOptions {
   uint32_t vocab_size = 1000;
   uint64_t weights = 1;  // others draw other tokens
+  // In the pool K's and V's row of a token lie side by side (kv::KvOrder::kInner); the tokens drawn
+  // are the same.
+  bool rows_paired = false;
   uint32_t context_max = 8192;
   // A step takes step + token * (all its tokens); each layer has an equal share of it, and
   // so has the head, after the last layer.

@@ -35,6 +35,7 @@ Fields FieldsOf(ClusterOptions& o) {
           {"decode_blocks", &o.decode_blocks},
           {"layers", &o.layers},
           {"kv_scales", &o.kv_scales},
+          {"converts", &o.converts},
           {"path", &o.path},
           {"close_fences", &o.close_fences},
           {"several_hosts", &o.several_hosts},

@@ -10,6 +10,14 @@
 #include "sim/checkers/checkers.h"
 
 namespace baton::sim {
+namespace {
+
+uint64_t MemoryBytes(const kv::Hello& hello, const SimProcessConfig& config) {
+  if (hello.role == Role::kDecode) return hello.layout.pool_bytes();
+  return kv::WriterCore::MemoryBytes(config.writer, hello.layout, config.owners);
+}
+
+}  // namespace
 
 SimProcess::SimProcess(SimFabric& fabric_in, SimFabric::Index index_in, LifeId id_in,
                        const kv::Hello& hello, uint64_t seed)
@@ -18,12 +26,13 @@ SimProcess::SimProcess(SimFabric& fabric_in, SimFabric::Index index_in, LifeId i
       id(id_in),
       process(hello.process),
       host(hello.host),
-      pool(hello.layout.pool_bytes()) {
+      pool(MemoryBytes(hello, fabric.configs_[index])) {
   const SimProcessConfig& config = fabric.configs_[index];
   if (hello.role == Role::kDecode) {
     owner = std::make_unique<kv::OwnerCore>(config.owner, hello, pool, *this);
   } else {
-    writer = std::make_unique<kv::WriterCore>(config.writer, hello, seed, pool, *this);
+    writer =
+        std::make_unique<kv::WriterCore>(config.writer, hello, seed, absl::MakeSpan(pool), *this);
   }
 }
 

@@ -47,7 +47,7 @@ class SimProcess final : public kv::OwnerTransport, public kv::WriterTransport, 
   const LifeId id;
   const kv::ProcessId process;
   const std::string host;
-  std::vector<uint8_t> pool;
+  std::vector<uint8_t> pool;  // of a writer that converts: and its staging area
   SkewedClock clock;
   std::unique_ptr<kv::OwnerCore> owner;
   std::unique_ptr<kv::WriterCore> writer;

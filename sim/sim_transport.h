@@ -63,6 +63,7 @@ struct SimProcessConfig {
   std::string numeric_class = "sim";
   kv::OwnerCore::Options owner;
   kv::WriterCore::Options writer;
+  uint32_t owners = 1;  // of a writer that converts: staging for so many at a time
 };
 
 struct SimPairConfig {

@@ -111,6 +111,7 @@ constexpr Entry kClocks[] = {Near, Skewed};
 ClusterOptions DrawCluster(uint64_t seed, Random& random) {
   ClusterOptions options;
   options.seed = seed;
+  options.converts = seed % 4 == 3;
   Limits(options, random);
   TakeOne(kShapes, options, random);
   TakeOne(kWays, options, random);

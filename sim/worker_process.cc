@@ -185,9 +185,17 @@ void WorkerProcess::SetMisfit(Misfit misfit) {
   SimProcessConfig& config = world_.fabric.config(setup_.process);
   config.model_fingerprint = fingerprint;
   config.protocol = kv::kProtocolVersion + (misfit == Misfit::kProtocol ? 1 : 0);
-  const bool other_layout = misfit == Misfit::kLayout;
-  setup_.layout.type = other_layout ? engine::KvType::kBf16 : usual_.layout.type;
-  config.layout.element_type = static_cast<uint8_t>(setup_.layout.type);
+  // Rows of the same bytes, so that it draws the same tokens, but of two heads.
+  setup_.layout = usual_.layout;
+  if (misfit == Misfit::kLayout) {
+    setup_.layout.kv_heads = 2;
+    setup_.layout.head_dim = 2;
+    setup_.layout.type = engine::KvType::kBf16;
+  }
+  config.layout.kv_heads = setup_.layout.kv_heads;
+  config.layout.head_dim = setup_.layout.head_dim;
+  config.layout.element_type = static_cast<kv::ElementType>(setup_.layout.type);
+  config.layout.scales = kv::ScalesOf(config.layout.element_type);
   config.numeric_class = misfit == Misfit::kNumerics ? "other" : SimProcessConfig().numeric_class;
 }
 

@@ -100,11 +100,13 @@ class ScriptedWriter final : public kv::WriterTransport {
   void Done(size_t count, const absl::Status& status = absl::OkStatus()) {
     for (; count > 0; --count) {
       ENSURE(!writes.empty());
-      Say(kv::WriteDone{writes.front().id, status});
+      const uint64_t bytes = status.ok() ? writes.front().pieces.size() * block_bytes : 0;
+      Say(kv::WriteDone{writes.front().id, status, bytes});
       writes.erase(writes.begin());
     }
   }
 
+  uint64_t block_bytes = 0;  // of the owner's layout
   std::vector<kv::Ticket> accepted;
   std::vector<Posted> writes;  // out
   std::vector<kv::Commit> commits;

@@ -55,6 +55,8 @@ class Checkers {
   Checkers(const Checkers&) = delete;
   Checkers& operator=(const Checkers&) = delete;
   void SetLimits(const K5Bounds::Limits& limits) { k5_.Set(limits); }
+  // Of rows in another order; else layouts must agree.
+  void AllowConversion() { k6_.AllowConversion(); }
 
   // ── the fabric ────────────────────────────────────────────────────────────────────
   void Started(LifeId life, const kv::Hello& hello);

@@ -10,6 +10,7 @@ const char* K6Pairing::Differs(const LifeFacts& life, Incarnation peer, bool mix
     if (other.incarnation != peer) continue;
     kv::Layout mine = life.hello.layout, theirs = other.hello.layout;
     mine.blocks = theirs.blocks = 0;
+    if (conversion_) mine.kv_order = theirs.kv_order;
     if (life.hello.protocol != other.hello.protocol) return "protocol";
     if (life.hello.role == other.hello.role) return "role";
     if (life.hello.model_fingerprint != other.hello.model_fingerprint) return "model";

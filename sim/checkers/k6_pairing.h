@@ -18,6 +18,7 @@ class K6Pairing {
  public:
   K6Pairing(const Book& book, EventLog& log) : book_(book), log_(log) {}
 
+  void AllowConversion() { conversion_ = true; }
   void Told(LifeId life, const kv::TransportEvent& event);
   // A ticket for a writer that the owner may not pair with.
   void Granted(LifeId owner, const kv::Ticket& ticket);
@@ -26,6 +27,7 @@ class K6Pairing {
   // What differs, or nothing.
   const char* Differs(const LifeFacts& life, Incarnation peer, bool mixed_allowed) const;
 
+  bool conversion_ = false;  // rows may be in another order
   const Book& book_;
   EventLog& log_;
 };

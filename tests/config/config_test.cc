@@ -104,6 +104,26 @@ TEST_CASE("a flag wins over the environment, which wins over the file", "[config
   CHECK(config->workers.decode[0].threads == 2);
 }
 
+TEST_CASE("a worker may have elements of its own in its pool", "[config]") {
+  const auto plain = Parse("version: 1\nengine: {kv_type: f16}\n", "f");
+  REQUIRE(plain.ok());
+  CHECK(!plain->workers.decode[0].kv_type.has_value());
+  CHECK(!plain->kv_transfer.allow_conversion);
+  CHECK(Print(*plain).find("    kv_type") == std::string::npos);
+  Overrides overrides;
+  overrides.set = {"kv_transfer.allow_conversion=true"};
+  const auto mixed = Parse("version: 1\nworkers: {decode: [{kv_type: int8}]}\n", "f", overrides);
+  REQUIRE(mixed.ok());
+  CHECK(mixed->workers.decode[0].kv_type == "int8");
+  CHECK(mixed->kv_transfer.allow_conversion);
+  CHECK(Parse(Print(*mixed), "printed")->workers.decode[0].kv_type == "int8");
+  CHECK_THAT(ErrorOf("version: 1\nworkers: {decode: [{kv_type: int4}]}\n"),
+             Contains("f.yaml:2:") && Contains("workers.decode.0.kv_type") &&
+                 Contains("'int4' is not one of bf16, f16, int8, f32"));
+  CHECK_THAT(ErrorOf("version: 1\nkv_transfer: {allow_conversions: true}\n"),
+             Contains("did you mean 'allow_conversion'"));
+}
+
 TEST_CASE("a worker in a flag that does not exist is refused", "[config]") {
   Overrides overrides;
   overrides.set = {"workers.decode.3.threads=2"};

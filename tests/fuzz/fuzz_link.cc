@@ -32,12 +32,7 @@ Hello MakeHello(Role role, uint64_t incarnation) {
   hello.self = {role == Role::kDecode ? "decode-0" : "prefill-0", Incarnation(incarnation)};
   hello.role = role;
   hello.process.pid = static_cast<uint32_t>(incarnation);
-  hello.layout = {.layers = 2,
-                  .kv_heads = 1,
-                  .head_dim = 2,
-                  .block_tokens = 16,
-                  .element_bytes = 2,
-                  .blocks = 4};
+  hello.layout = {.layers = 2, .kv_heads = 1, .head_dim = 2, .block_tokens = 16, .blocks = 4};
   return hello;
 }
 
@@ -82,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::Span<const uint8_t> bytes(data + 1, size - 1);
   (void)DecodeFrame(bytes);
   if (const auto header = DecodeDataHeader(bytes); header.ok()) ENSURE(Encode(*header) == bytes);
-  const std::vector<uint8_t> pool(MakeHello(Role::kDecode, 1).layout.pool_bytes());
+  std::vector<uint8_t> pool(MakeHello(Role::kDecode, 1).layout.pool_bytes());
   {
     SilentIo io;
     OwnerCore owner({}, MakeHello(Role::kDecode, 1), pool, io);
@@ -97,7 +92,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   {
     SilentIo io;
-    WriterCore writer({}, MakeHello(Role::kPrefill, 2), 3, pool, io);
+    WriterCore writer({}, MakeHello(Role::kPrefill, 2), 3, absl::MakeSpan(pool), io);
     Converse(writer, io, MakeHello(Role::kDecode, 1), how, bytes);
     writer.Accept(MakeTicket());
   }

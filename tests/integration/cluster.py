@@ -31,7 +31,8 @@ MODEL = ROOT / "models" / "smollm2-135m-instruct-q4_1.gguf"
 MODEL_NAME = "smollm2-135m-instruct"
 LAYERS = 30
 # K and V, kv heads, tokens, bytes of a row (head dim 64); int8 rows have a scale.
-BLOCK_BYTES = {"bf16": 2 * 3 * 16 * 64 * 2, "int8": 2 * 3 * 16 * (64 + 4)}
+BLOCK_BYTES = {"bf16": 2 * 3 * 16 * 64 * 2, "f16": 2 * 3 * 16 * 64 * 2, "f32": 2 * 3 * 16 * 64 * 4,
+               "int8": 2 * 3 * 16 * (64 + 4)}
 SKIP = 77
 
 

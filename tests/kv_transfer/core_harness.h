@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -55,17 +56,21 @@ inline Hello MakeHello(Role role, std::string worker, uint64_t incarnation, uint
   hello.process = {.boot_id = "boot", .pid_namespace = 1, .pid = pid, .start_time = 5};
   hello.host = "host";
   hello.model_fingerprint = 77;
-  hello.layout = {.layers = 2,
-                  .kv_heads = 1,
-                  .head_dim = 4,
-                  .block_tokens = 16,
-                  .element_bytes = 2,
-                  .blocks = 8};
+  hello.layout = {.layers = 2, .kv_heads = 1, .head_dim = 4, .block_tokens = 16, .blocks = 8};
   hello.numeric_class = "class";
   return hello;
 }
 
 inline constexpr LinkId kLink1{1}, kLink2{2}, kLink3{3};
+
+// What a core works on; of a writer that converts, with staging for two owners.
+template <typename Core>
+uint64_t MemoryBytes(const typename Core::Options& options, const Layout& layout) {
+  if constexpr (std::is_same_v<Core, WriterCore>) {
+    return WriterCore::MemoryBytes(options, layout, 2);
+  }
+  return layout.pool_bytes();
+}
 
 // One core with a hand on everything around it.
 template <typename Core>
@@ -78,7 +83,8 @@ struct Harness {
 
   template <typename... Args>
   explicit Harness(const typename Core::Options& options, Hello self, Args... args)
-      : pool(self.layout.pool_bytes()), core(options, std::move(self), args..., pool, io) {}
+      : pool(MemoryBytes<Core>(options, self.layout)),
+        core(options, std::move(self), args..., absl::MakeSpan(pool), io) {}
 
   void Frame(LinkId link, const kv::Frame& frame) {
     core.FrameArrived(link, EncodeFrame(frame), now);

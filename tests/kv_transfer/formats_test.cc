@@ -159,6 +159,35 @@ TEST_CASE("a Hello of another protocol version is read as such, whatever follows
   CHECK(std::get<Hello>(*back).protocol == 9);
 }
 
+TEST_CASE("a layout of another version or kind is read as such; one of a wrong size is not") {
+  Hello hello = MakeHello(Role::kPrefill, "prefill-0", 5, 6);
+  hello.layout.heads_before = 3;
+  hello.layout.kv_order = KvOrder::kInner;
+  const std::vector<uint8_t> good = EncodeFrame(hello);
+  const size_t at = [&] {  // of the descriptor: its version and kind, and 40 bytes
+    for (size_t i = 0; i + 4 <= good.size(); ++i) {
+      if (good[i] == 1 && good[i + 1] == 1 && good[i + 2] == 40 && good[i + 3] == 0) return i;
+    }
+    return good.size();
+  }();
+  REQUIRE(at < good.size());
+  CHECK(std::get<Hello>(*DecodeFrame(good)).layout == hello.layout);
+  for (const size_t field : {at, at + 1}) {
+    std::vector<uint8_t> other = good;
+    other[field] = 2;
+    const auto back = DecodeFrame(other);
+    REQUIRE(back.ok());
+    const Hello& read = std::get<Hello>(*back);
+    CHECK(read.numeric_class == hello.numeric_class);  // what follows is where it was
+    CHECK(CheckLayout(read.layout)->field == (field == at ? "layout.version" : "layout.kind"));
+  }
+  for (const uint8_t size : {0, 39, 41, 80}) {
+    std::vector<uint8_t> other = good;
+    other[at + 2] = size;
+    CHECK(!DecodeFrame(other).ok());
+  }
+}
+
 TEST_CASE("the cutter finds frames whatever the pieces, and stops at a bad length") {
   std::vector<uint8_t> stream;
   for (const Frame& frame : SomeFrames()) {

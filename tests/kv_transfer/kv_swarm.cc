@@ -3,6 +3,8 @@
 
 #include "tests/kv_transfer/kv_swarm.h"
 
+#include "kv_transfer/conversion.h"
+
 namespace baton::sim {
 namespace {
 
@@ -15,12 +17,13 @@ kv::WriterCore::Options TightWriter() {
 }  // namespace
 
 kv::Layout KvSwarm::Pool() {
-  return {.layers = kLayers,
-          .kv_heads = 1,
-          .head_dim = 4,
-          .block_tokens = 16,
-          .element_bytes = 2,
-          .blocks = kBlocks};
+  return {.layers = kLayers, .kv_heads = 1, .head_dim = 4, .block_tokens = 16, .blocks = kBlocks};
+}
+
+kv::Layout KvSwarm::WriterPool() const {
+  kv::Layout layout = Pool();
+  if (converts_) layout.kv_order = kv::KvOrder::kInner;
+  return layout;
 }
 
 SimNetOptions KvSwarm::Net(Random& random) {
@@ -36,8 +39,12 @@ SimProcessConfig KvSwarm::Config(const char* worker, Role role) const {
   SimProcessConfig config;
   config.worker = worker;
   config.role = role;
-  config.layout = Pool();
+  config.layout = role == Role::kPrefill ? WriterPool() : Pool();
   config.writer = TightWriter();
+  if (!converts_) return config;
+  config.owner.link.pair.allow_conversion = config.writer.link.pair.allow_conversion = true;
+  config.writer.staging = {.piece_bytes = 2 * Pool().block_bytes(), .per_link = 2};
+  config.owners = 2;
   return config;
 }
 
@@ -57,15 +64,24 @@ SimProcessConfig KvSwarm::Stranger() {
       config.layout.kv_heads = 2;
       break;
     case 4:
-      config.layout.element_type = 9;
+      if (converts_) {
+        config.layout.head_dim = 8;  // what no writer converts
+      } else {
+        config.layout.element_type = kv::ElementType::kF16;
+      }
       break;
   }
   return config;
 }
 
 KvSwarm::KvSwarm(uint64_t seed)
-    : random_(seed), log_(queue_), checkers_(log_), fabric_(random_, queue_, Net(random_)) {
+    : converts_(seed % 3 == 0),
+      random_(seed),
+      log_(queue_),
+      checkers_(log_),
+      fabric_(random_, queue_, Net(random_)) {
   fabric_.Watch(checkers_);
+  if (converts_) checkers_.AllowConversion();
   checkers_.SetLimits({.writer = TightWriter(), .shares = false});
   for (int i = 0; i < 2; ++i) {
     owners_[i].index = fabric_.Add(Config(i ? "decode-1" : "decode-0", Role::kDecode));
@@ -342,19 +358,30 @@ std::optional<BlockIndex> KvSwarm::FreeSource(const WriterLoop& writer) const {
 }
 
 void KvSwarm::Push(WriterLoop& writer, const Job& job) {
-  const kv::Layout layout = Pool();
+  const kv::Layout layout = WriterPool();
   kv::WriterTransport& transport = fabric_.writer(writer.index);
   transport.Accept(job.ticket);
   writer.jobs[job.ticket.key] = job;
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
-    uint8_t* at = fabric_.pool(writer.index) + layout.offset(layer, job.source);
-    for (uint64_t i = 0; i < layout.block_bytes(); ++i) at[i] = ByteOf(job.ticket, layer, i);
+    Fill(fabric_.pool(writer.index) + layout.offset(layer, job.source), job.ticket, layer);
     std::vector<kv::WritePiece> pieces;
     for (uint32_t i = 0; i < job.ticket.blocks.size(); ++i) pieces.push_back({job.source, i});
     const kv::WriteId id(++writer.last_write);
     writer.writes[id] = job.ticket.key;
     ++writer.pins[job.source];
     transport.Write(id, job.ticket.key, layer, pieces);
+  }
+}
+
+void KvSwarm::Fill(uint8_t* at, const kv::Ticket& ticket, uint32_t layer) const {
+  std::vector<uint8_t> bytes(Pool().block_bytes());
+  for (uint64_t i = 0; i < bytes.size(); ++i) bytes[i] = ByteOf(ticket, layer, i);
+  const auto planned = kv::PlanConversion(Pool(), WriterPool());
+  if (const auto* plan = std::get_if<kv::ConversionPlan>(&planned)) {
+    const uint8_t* from = bytes.data();
+    kv::Convert(*plan, {&from, 1}, {at, bytes.size()});
+  } else {
+    std::copy(bytes.begin(), bytes.end(), at);
   }
 }
 

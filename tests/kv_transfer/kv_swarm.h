@@ -7,7 +7,8 @@
 // The role loops are as small as the contract allows: an owner gives a block to one grant at a
 // time and reuses it as soon as it is told that it may; bytes of a committed push must be the
 // writer's; tickets come now, late, or twice.  A stranger, which differs in one thing that must
-// agree, knocks all the time.  Every checker that watches transports is on (sim/checkers/).
+// agree, knocks all the time.  In some runs writers have K and V rows side by side, owners apart:
+// then all is converted.  Every checker that watches transports is on (sim/checkers/).
 // Thread: one.
 #pragma once
 
@@ -61,7 +62,8 @@ class KvSwarm {
     uint64_t last_write = 0;
   };
 
-  static kv::Layout Pool();
+  static kv::Layout Pool();  // of owners
+  kv::Layout WriterPool() const;
   static SimNetOptions Net(Random& random);
   SimProcessConfig Config(const char* worker, Role role) const;
   SimProcessConfig Stranger();
@@ -87,9 +89,12 @@ class KvSwarm {
   void Deliver(WriterLoop& writer);
   std::optional<BlockIndex> FreeSource(const WriterLoop& writer) const;
   void Push(WriterLoop& writer, const Job& job);
+  // What the block at `at` must hold so that an owner gets the job's bytes.
+  void Fill(uint8_t* at, const kv::Ticket& ticket, uint32_t layer) const;
   static kv::Commit CommitOf(const kv::Ticket& ticket);
   void CheckIdle();
 
+  const bool converts_;
   Random random_;
   EventQueue queue_;
   EventLog log_;

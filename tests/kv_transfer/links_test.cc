@@ -14,6 +14,11 @@ Hello WriterHello(uint64_t incarnation = 200, uint32_t pid = 2) {
   return MakeHello(Role::kPrefill, "prefill-0", incarnation, pid);
 }
 
+void ToInt8(Hello& hello) {
+  hello.layout.element_type = ElementType::kInt8;
+  hello.layout.scales = Scales::kPerRow;
+}
+
 struct Owner : Harness<OwnerCore> {
   explicit Owner(const OwnerCore::Options& options = {}) : Harness(options, OwnerHello()) {}
 };
@@ -22,7 +27,7 @@ TEST_CASE("K6: a refusal names the field that differs") {
   const auto refused = [](auto change) {
     Hello theirs = WriterHello();
     change(theirs);
-    const auto refusal = CheckPair(OwnerHello(), theirs, false);
+    const auto refusal = CheckPair(OwnerHello(), theirs, {});
     return refusal ? refusal->field : std::string();
   };
   CHECK(refused([](Hello&) {}).empty());
@@ -35,10 +40,49 @@ TEST_CASE("K6: a refusal names the field that differs") {
   CHECK(refused([](Hello& h) { h.layout.layers = 3; }) == "layout.layers");
   CHECK(refused([](Hello& h) { h.layout.kv_heads = 3; }) == "layout.kv_heads");
   CHECK(refused([](Hello& h) { h.layout.head_dim = 3; }) == "layout.head_dim");
-  CHECK(refused([](Hello& h) { h.layout.element_type = 3; }) == "layout.element_type");
-  CHECK(refused([](Hello& h) { h.layout.scale_bytes = 4; }) == "layout.scale_bytes");
+  CHECK(refused([](Hello& h) { h.layout.version = 2; }) == "layout.version");
+  CHECK(refused([](Hello& h) { h.layout.kind = LayoutKind::kMla; }) == "layout.kind");
+  CHECK(refused([](Hello& h) { h.layout.layers_before = 3; }) == "layout.layers_before");
+  CHECK(refused([](Hello& h) { h.layout.heads_after = 3; }) == "layout.heads_after");
+  CHECK(refused([](Hello& h) { h.layout.block_tokens = 32; }) == "layout.block_tokens");
+  CHECK(refused(ToInt8) == "layout.element_type");
+  CHECK(refused([](Hello& h) { h.layout.element_type = ElementType(9); }) == "layout.element_type");
+  CHECK(refused([](Hello& h) { h.layout.scales = Scales::kPerRow; }) == "layout.scales");
+  CHECK(refused([](Hello& h) { h.layout.kv_order = KvOrder::kInner; }) == "layout.kv_order");
+  CHECK(refused([](Hello& h) { h.layout.row_order = RowOrder::kTokenMajor; }) ==
+        "layout.row_order");
+  CHECK(refused([](Hello& h) {
+          h.layout.blocks = 1u << 31, h.layout.layers = 4096, h.layout.kv_heads = 2048,
+          h.layout.head_dim = 1024;
+        }) == "layout.blocks");
   CHECK(refused([](Hello& h) { h.layout.blocks = 0; }) == "layout.blocks");
   CHECK(refused([](Hello& h) { h.numeric_class = "other"; }) == "numeric class");
+}
+
+TEST_CASE("K6: layouts that a writer can convert pair only when allowed, others never") {
+  const auto refused = [](auto change, bool allow) {
+    Hello theirs = WriterHello();
+    change(theirs);
+    const auto refusal = CheckPair(OwnerHello(), theirs, {.allow_conversion = allow});
+    return refusal ? refusal->field : std::string();
+  };
+  CHECK(refused(ToInt8, true).empty());
+  CHECK(refused([](Hello& h) { h.layout.kv_order = KvOrder::kInner; }, true).empty());
+  CHECK(refused([](Hello& h) { h.layout.row_order = RowOrder::kTokenMajor; }, true).empty());
+  CHECK(refused([](Hello& h) { h.layout.heads_after = 1; }, true) == "layout.heads_after");
+  CHECK(refused([](Hello& h) { h.layout.layers = 1; }, true) == "layout.layers");
+  CHECK(refused([](Hello& h) { h.layout.block_tokens = 32; }, true) == "layout.block_tokens");
+  CHECK(refused([](Hello& h) { ToInt8(h), h.layout.head_dim = 8; }, true) == "layout.head_dim");
+  CHECK(refused([](Hello& h) { h.layout.scales = Scales::kPerRow; }, true) == "layout.scales");
+  CHECK(refused([](Hello& h) { ToInt8(h), h.numeric_class = "other"; }, true) == "numeric class");
+
+  Hello theirs = WriterHello();
+  ToInt8(theirs);
+  const auto refusal = CheckPair(OwnerHello(), theirs, {});
+  REQUIRE(refusal.has_value());
+  CHECK(refusal->message.find("bf16") != std::string::npos);
+  CHECK(refusal->message.find("int8") != std::string::npos);
+  CHECK(refusal->message.find("kv_transfer.allow_conversion") != std::string::npos);
 }
 
 TEST_CASE("K6: mixed numeric classes pair only when allowed, and the link says so") {
@@ -53,7 +97,7 @@ TEST_CASE("K6: mixed numeric classes pair only when allowed, and the link says s
   CHECK(absl::IsFailedPrecondition(down[0].why));
 
   OwnerCore::Options options;
-  options.link.allow_mixed_numerics = true;
+  options.link.pair.allow_mixed_numerics = true;
   Owner lenient(options);
   lenient.Hi(kLink1, other);
   lenient.core.DataReady(kLink1, {.transport = "t", .data_path = 'A'});

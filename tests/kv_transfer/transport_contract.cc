@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "tests/kv_transfer/naive_conversion.h"
+
 namespace baton::kv::contract {
 
 void Scene::Poll() {
@@ -73,7 +75,7 @@ void Scene::WriteAll(const Ticket& ticket) {
 }
 
 Commit Scene::CommitOf(const Ticket& ticket) const {
-  const Layout layout = pair_.writer_layout();
+  const Layout layout = pair_.owner_layout();
   Commit commit;
   commit.key = ticket.key;
   commit.writer = ticket.writer;
@@ -91,7 +93,9 @@ void Scene::CheckPools(const Ticket& ticket) const {
     for (uint32_t i = 0; i < ticket.blocks.size(); ++i) {
       const uint8_t* source = pair_.writer_pool() + from.offset(layer, i);
       const uint8_t* target = pair_.owner_pool() + to.offset(layer, ticket.blocks[i]);
-      REQUIRE(std::memcmp(source, target, from.block_bytes()) == 0);
+      const std::vector<uint8_t> expected =
+          naive::Converted(from, to, {source}, std::vector<uint8_t>(to.block_bytes()));
+      REQUIRE(std::memcmp(expected.data(), target, expected.size()) == 0);
     }
   }
 }

@@ -24,7 +24,6 @@ inline Layout SmallLayout(uint32_t blocks) {
   layout.kv_heads = 2;
   layout.head_dim = 32;
   layout.block_tokens = 16;
-  layout.element_bytes = 2;
   layout.blocks = blocks;
   return layout;
 }

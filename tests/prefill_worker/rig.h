@@ -19,6 +19,7 @@ inline const WorkerRef kOwner{"decode-0", Incarnation(20)};
 struct Rig {
   explicit Rig(Options options = {}, const engine::KvLayout& layout = kLayout)
       : engine(layout.layers), worker(WithKey(options), engine, transport, kSelf, layout) {
+    transport.block_bytes = layout.block_bytes();
     transport.Say(kv::PeerUp{kOwner, {.transport = "fake", .data_path = 'A'}});
     Tick();
   }
