@@ -19,7 +19,7 @@
 
 namespace baton::kv {
 
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 
 // A process for ever: pids are reused, (boot, namespace, pid, start time) is not.
 struct ProcessId {

@@ -108,6 +108,15 @@ void LinkEstimate::Add(const LinkSample& sample, absl::Time now) {
   const double fixed =
       Seconds(cost_.Predict({.operations = work.operations, .starts = work.starts}));
   const double predicted = Seconds(cost_.Predict(work));
+  // A busy machine makes a probe's rounds longer, never shorter, and differences of them anything:
+  // of operations that would outlast a span, only what it has room for is believed.
+  const double operations = Seconds(cost_.per_operation) * static_cast<double>(work.operations);
+  if (operations > kTellingPart * predicted && took < predicted) {
+    const double room = std::max(took - (predicted - operations), kLeastPart * took);
+    cost_.per_operation = absl::Seconds(room / static_cast<double>(work.operations));
+    updated_ = now;
+    return;
+  }
   // What takes far too long for its few bytes is a slow link, not a long start.
   const bool few =
       predicted - fixed < kTellingPart * predicted && took < Follower::kFar * predicted;

@@ -135,19 +135,24 @@ void WriterCore::PostWaiting(LinkId id) {
     const auto push = pushes_.find(key);
     ENSURE(push != pushes_.end());  // K11: nothing is posted under a closed generation
     const bool memory = link->info.data_path == 'A';
-    if (push->second.summed && !memory) AddSums(next.write);
+    const bool summed = push->second.summed;
+    flow.meter.Posted(io_.Now());
+    if (summed && !memory) AddSums(next.write);
     posted_[number] = {.id = next.id,
                        .key = key,
                        .link = id,
-                       .bytes = bytes,
+                       .work = {.bytes = bytes,
+                                .operations = next.write.copies.size(),
+                                .summed_bytes = summed ? bytes : 0},
                        .pieces = static_cast<uint32_t>(next.write.header.targets.size()),
                        .ended = false,
                        .answered = memory,
                        .status = absl::OkStatus()};
-    if (push->second.summed && memory) posted_[number].to_sum = next.write;
+    if (summed && memory) posted_[number].to_sum = next.write;
     if (flow.writes == 0) link->moved = now_;
     flow.bytes += bytes;
     ++flow.writes;
+    Measure(*link, flow, std::nullopt);
     ++owners_.at(key.owner).posted[key.generation];
     io_.Post(id, std::move(next.write));
   }
@@ -256,20 +261,40 @@ void WriterCore::FinishIfOver(uint64_t number) {
   const Posted posted = std::move(it->second);
   posted_.erase(it);
   Flow& flow = flows_.at(posted.link);
-  ENSURE(flow.writes > 0 && flow.bytes >= posted.bytes);
+  ENSURE(flow.writes > 0 && flow.bytes >= posted.work.bytes);
   --flow.writes;
-  flow.bytes -= posted.bytes;
+  flow.bytes -= posted.work.bytes;
+  const auto span = flow.meter.Ended(posted.work, posted.status.ok(), io_.Now());
   if (Link* link = Find(posted.link)) {
     link->moved = flow.writes > 0 ? now_ : absl::InfiniteFuture();
+    Measure(*link, flow, span);
   }
   if (posted.status.ok()) {
     const auto push = pushes_.find(posted.key);
     if (push != pushes_.end()) push->second.pieces_done += posted.pieces;
   }
-  Emit(WriteDone{posted.id, posted.status});
+  Emit(WriteDone{posted.id, posted.status, posted.work.summed_bytes > 0});
   Drained(posted.key.owner, posted.key.generation);
   PostWaiting(posted.link);
   BeRebornIfDrained();
+}
+
+void WriterCore::Measure(Link& link, Flow& flow, const std::optional<LinkSample>& span) {
+  // The first write of a link goes on from what the probe found.
+  if (flow.estimate.updated() == absl::InfinitePast()) {
+    flow.estimate = LinkEstimate(link.info.cost, link.info.measured);
+  }
+  if (span.has_value()) flow.estimate.Add(*span, io_.Now());
+  link.info.cost = flow.estimate.cost();
+  link.info.measured = flow.estimate.updated();
+  link.info.in_flight_bytes = flow.bytes;
+}
+
+LinkReport WriterCore::Report(const Link& link) const {
+  if (link.state != LinkState::kUp) return {};
+  return {.cost = link.info.cost,
+          .age = std::max(absl::ZeroDuration(), now_ - link.info.measured),
+          .in_flight_bytes = link.info.in_flight_bytes};
 }
 
 // One write less is out under the generation.

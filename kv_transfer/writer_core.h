@@ -15,6 +15,8 @@
 // Of one push in check_one_in every piece gets a sum, by which the owner sees whether its bytes
 // arrived: in the header (path B), or in a frame once they are visible (path A).
 //
+// What writes take keeps the link's cost true (link_cost.h), which heartbeats tell the owner.
+//
 // Thread:     the driver's.  Cost: log(pushes) per call, and a pass over bytes that get sums;
 //             nothing waits.
 // Bounds (K5): bytes and writes in flight per link, writes waiting, pushes, closed generations.
@@ -33,6 +35,7 @@
 #include "absl/types/span.h"
 #include "base/ids.h"
 #include "kv_transfer/link_core.h"
+#include "kv_transfer/link_cost.h"
 #include "kv_transfer/link_io.h"
 #include "kv_transfer/ticket.h"
 #include "kv_transfer/transport.h"
@@ -91,7 +94,7 @@ class WriterCore final : public LinkCore {
     WriteId id;
     GrantKey key;
     LinkId link;
-    uint64_t bytes = 0;
+    LinkWork work;
     uint32_t pieces = 0;
     bool ended = false;     // WriteEnded came
     bool answered = false;  // path B: WriteResult came; true from the start on path A
@@ -103,6 +106,8 @@ class WriterCore final : public LinkCore {
     std::deque<Waiting> waiting;
     uint64_t bytes = 0;
     uint32_t writes = 0;
+    LinkMeter meter;
+    LinkEstimate estimate;
   };
   // One incarnation of an owner: what may never be written there again, and what still is.
   struct Owner {
@@ -119,6 +124,7 @@ class WriterCore final : public LinkCore {
   void Received(Link& link, const Frame& frame) override;
   void HeartbeatArrived(Link& link, const Heartbeat& heartbeat) override;
   Generation LowestOpen(const Link&) const override { return Generation(0); }
+  LinkReport Report(const Link& link) const override;
   void LinkEnded(const Link& link, const absl::Status& why, bool silent) override;
   bool accepts_links() const override { return !fenced_; }
 
@@ -136,6 +142,8 @@ class WriterCore final : public LinkCore {
   void SayWritten(Posted& posted);
   void Drained(Incarnation owner, Generation generation);
   void FinishIfOver(uint64_t write);
+  // Posted or ended: what is known of the link.
+  void Measure(Link& link, Flow& flow, const std::optional<LinkSample>& span);
   void SayQuietIfDrained(Incarnation owner, Generation generation);
   void BeRebornIfDrained();
 

@@ -163,7 +163,9 @@ class PrefillWorker {
     absl::Time backstop;
     absl::Time next_progress;
     absl::Time received, started, computed_at, busy_since, last_write_at;
-    absl::Duration transfer;  // with at least one write outstanding
+    absl::Duration transfer;     // with at least one write outstanding
+    LinkWork work{.starts = 0};  // of its writes
+    LinkCost cost;               // of the link, as it was known before the first of them
   };
   struct WriteRecord {
     uint64_t job = 0;
@@ -198,6 +200,7 @@ class PrefillWorker {
   void PostAllLayers(Job& job, uint32_t begin, uint32_t end, absl::Time now);
   void CommitIfComplete(Job& job, absl::Time now);
   PromptStats StatsOf(const Job& job) const;
+  void NoteSpeed(const PromptStats& stats);
   const kv::PeerUp* OwnerOf(const Job& job) const;
   std::string About(const Job& job) const;  // for failpoints: attempt and owner
   void Emit(StreamId stream, FromWorker message, bool last = false);
@@ -226,6 +229,7 @@ class PrefillWorker {
   absl::btree_map<kv::GrantKey, uint64_t> by_grant_;
   absl::btree_map<kv::WriteId, WriteRecord> writes_;
   absl::btree_map<Incarnation, kv::PeerUp> links_;
+  double tokens_per_second_ = 0;  // of prompts computed lately; 0: of none
   uint64_t queued_tokens_ = 0;
   uint32_t queued_ = 0;
   uint32_t active_ = 0;  // own blocks

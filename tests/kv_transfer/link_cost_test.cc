@@ -149,6 +149,23 @@ TEST_CASE("single spans that are far off move an estimate little") {
   }
 }
 
+TEST_CASE("a per-operation cost that a busy machine made up is not believed for long") {
+  for (const double wrong : {10.0, 1000.0, 3000.0}) {
+    Link link{SomeCost(), 0.1};
+    LinkCost probed = link.truth;
+    probed.per_operation *= wrong;
+    probed.bandwidth /= 4;
+    LinkEstimate estimate(probed, link.now);
+    Feed(estimate, link, 20);
+    for (const uint64_t blocks : {32, 256, 1024}) {
+      const LinkWork work = WorkOf(blocks * 12288, blocks);
+      INFO("probed " << wrong << " times the cost, " << blocks << " blocks");
+      CHECK(Ratio(estimate.cost().Predict(work), link.truth.Predict(work)) ==
+            Approx(1).margin(0.2));
+    }
+  }
+}
+
 TEST_CASE("small writes tell of latency and leave the bandwidth alone") {
   Link link{SomeCost(), 0.1};
   LinkCost probed = link.truth;
