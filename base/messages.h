@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "base/link_cost.h"
 #include "base/request.h"
 
 namespace baton {
@@ -68,11 +69,12 @@ struct PromptStats {
   uint32_t computed_tokens = 0;
   uint64_t kv_bytes = 0;  // pushed
   uint32_t kv_blocks = 0;
-  std::string transport;    // "posix", "sysv", "tcp", …; empty if not pushed
-  absl::Duration queued;    // in the queue of whoever ran it
-  absl::Duration compute;   // first chunk starts → last layer computed
-  absl::Duration transfer;  // time with at least one write outstanding
-  absl::Duration exposed;   // last layer computed → last byte visible
+  std::string transport;     // "posix", "sysv", "tcp", …; empty if not pushed
+  absl::Duration queued;     // in the queue of whoever ran it
+  absl::Duration compute;    // first chunk starts → last layer computed
+  absl::Duration transfer;   // time with at least one write outstanding
+  absl::Duration exposed;    // last layer computed → last byte visible
+  absl::Duration predicted;  // transfer, by what was known of the link; 0: nothing was
 };
 struct Token {
   uint32_t index = 0;  // in the whole answer, from 0
@@ -136,8 +138,8 @@ struct WorkerOutput {
 struct LinkStatus {
   WorkerRef peer;
   std::string transport;
-  double bandwidth_bytes_per_second = 0;
-  absl::Duration latency;
+  LinkCost cost;
+  uint64_t in_flight_bytes = 0;
 };
 struct WorkerStatus {
   WorkerRef self;
@@ -151,7 +153,10 @@ struct WorkerStatus {
   uint32_t blocks_available = 0;  // free or cached
   uint32_t attempts = 0;          // running and waiting
   uint32_t waiting_tokens = 0;    // prompt tokens not yet computed
-  std::vector<LinkStatus> links;  // peers it can exchange KV with now
+  uint32_t kv_layers = 0;
+  uint64_t kv_block_bytes = 0;          // of one block, all layers
+  double prompt_tokens_per_second = 0;  // of prefill: computed lately; 0: not known
+  std::vector<LinkStatus> links;        // peers it can exchange KV with now
 };
 
 }  // namespace baton

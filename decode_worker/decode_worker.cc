@@ -383,9 +383,10 @@ WorkerStatus DecodeWorker::Status() const {
   }
   status.waiting_tokens = static_cast<uint32_t>(std::min<uint64_t>(waiting, UINT32_MAX));
   for (const auto& [incarnation, up] : links_) {
-    status.links.push_back(
-        {up.peer, up.link.transport, up.link.bandwidth_bytes_per_second, up.link.latency});
+    status.links.push_back({up.peer, up.link.transport, up.link.cost, up.link.in_flight_bytes});
   }
+  status.kv_layers = layout_.layers;
+  status.kv_block_bytes = layout_.block_bytes() * layout_.layers;
   return status;
 }
 

@@ -23,6 +23,9 @@ bool DecodeWorker::PollTransport(absl::Time) {
       OnWriterFailed(*failed);
     } else if (const auto* up = std::get_if<kv::PeerUp>(&event)) {
       links_[up->peer.incarnation] = *up;
+    } else if (const auto* measured = std::get_if<kv::PeerMeasured>(&event)) {
+      const auto link = links_.find(measured->peer.incarnation);
+      if (link != links_.end()) link->second.link = measured->link;
     } else if (const auto* down = std::get_if<kv::PeerDown>(&event)) {
       OnPeerDown(*down);
     } else if (const auto* exit = std::get_if<kv::MustExit>(&event)) {
@@ -95,6 +98,7 @@ void DecodeWorker::Landed(Attempt& attempt, const kv::Commit& commit, const Work
   stats.compute = commit.compute;
   stats.transfer = commit.transfer;
   stats.exposed = commit.exposed;
+  stats.predicted = commit.predicted;
   if (const kv::PeerUp* link = LinkOf(writer)) stats.transport = link->link.transport;
   Received& received = totals_.received[{writer.worker, stats.transport}];
   received.bytes += commit.bytes;

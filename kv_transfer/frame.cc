@@ -6,7 +6,6 @@
 #include "kv_transfer/frame.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
@@ -30,12 +29,14 @@ void PutBody(ByteWriter& out, const HelloRefused& refused) {
 void PutBody(ByteWriter& out, const Ready& ready) {
   out.PutString(Clip(ready.transport));
   out.Put<uint8_t>(static_cast<uint8_t>(ready.data_path));
-  out.Put<double>(ready.bandwidth_bytes_per_second);
-  out.Put<uint64_t>(ready.latency_ns);
+  Put(out, ready.cost);
 }
 void PutBody(ByteWriter& out, const Heartbeat& heartbeat) {
   out.Put<uint64_t>(heartbeat.ticks);
   out.Put<uint64_t>(heartbeat.lowest_open.value());
+  Put(out, heartbeat.link.cost);
+  out.Put<int64_t>(absl::ToInt64Nanoseconds(heartbeat.link.age));
+  out.Put<uint64_t>(heartbeat.link.in_flight_bytes);
 }
 void PutBody(ByteWriter& out, const DeclaredDead& dead) {
   out.Put<uint64_t>(dead.incarnation.value());
@@ -75,17 +76,19 @@ HelloRefused GetBody(ByteReader& in, HelloRefused refused) {
 Ready GetBody(ByteReader& in, Ready ready) {
   ready.transport = in.GetString(kTextMax);
   ready.data_path = static_cast<char>(in.Get<uint8_t>());
-  ready.bandwidth_bytes_per_second = in.Get<double>();
-  ready.latency_ns = in.Get<uint64_t>();
-  const bool sane = std::isfinite(ready.bandwidth_bytes_per_second) &&
-                    ready.bandwidth_bytes_per_second >= 0 &&
-                    (ready.data_path == 'A' || ready.data_path == 'B');
+  ready.cost = GetLinkCost(in);
+  const bool sane = ready.data_path == 'A' || ready.data_path == 'B';
   if (!sane) in.GetBytes(in.remaining() + 1);  // makes `in` not ok
   return ready;
 }
 Heartbeat GetBody(ByteReader& in, Heartbeat heartbeat) {
   heartbeat.ticks = in.Get<uint64_t>();
   heartbeat.lowest_open = Generation(in.Get<uint64_t>());
+  heartbeat.link.cost = GetLinkCost(in);
+  const int64_t age = in.Get<int64_t>();
+  heartbeat.link.age = absl::Nanoseconds(age);
+  heartbeat.link.in_flight_bytes = in.Get<uint64_t>();
+  if (age < 0) in.GetBytes(in.remaining() + 1);  // makes `in` not ok
   return heartbeat;
 }
 DataPathMessage GetBody(ByteReader& in, DataPathMessage message) {

@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "base/ids.h"
 #include "kv_transfer/hello.h"
+#include "kv_transfer/link_cost.h"
 #include "kv_transfer/ticket.h"
 
 namespace baton::kv {
@@ -36,14 +37,21 @@ struct HelloRefused {
 struct Ready {
   std::string transport;
   char data_path = '?';
-  double bandwidth_bytes_per_second = 0;
-  uint64_t latency_ns = 0;
+  LinkCost cost;
   bool operator==(const Ready&) const = default;
+};
+// What a writer finds of a link as it uses it.
+struct LinkReport {
+  LinkCost cost;       // a bandwidth of 0: nothing to say
+  absl::Duration age;  // of the cost
+  uint64_t in_flight_bytes = 0;
+  bool operator==(const LinkReport&) const = default;
 };
 // Every 200 ms.
 struct Heartbeat {
   uint64_t ticks = 0;      // of the role loop: alive but wedged is seen
   Generation lowest_open;  // from the owner, as in RevokeFrame; 0 from a writer
+  LinkReport link;         // from a writer
   bool operator==(const Heartbeat&) const = default;
 };
 // You were declared dead under this incarnation: drain, say Quiet, come back as another.

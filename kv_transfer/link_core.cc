@@ -12,6 +12,16 @@
 #include "kv_transfer/conversion.h"
 
 namespace baton::kv {
+namespace {
+
+// The writer measures; the owner reports what its peer found.
+void Believe(const LinkInfo& said, LinkInfo& info) {
+  info.transport = said.transport;
+  info.data_path = said.data_path;
+  info.cost = said.cost;
+}
+
+}  // namespace
 
 LinkCore::LinkCore(const LinkOptions& options, Hello self, LinkIo& io)
     : link_options_(options), self_(std::move(self)), io_(io) {
@@ -147,13 +157,12 @@ void LinkCore::DataReady(LinkId id, const LinkInfo& info) {
     EndLink(id, absl::InternalError("the two sides chose different data paths"));
     return;
   }
-  // The writer measures; the owner reports what its peer found.
-  if (!link->peer_ready || self_.role == Role::kPrefill) link->info = info;
+  const LinkInfo said = link->info;  // by the peer's Ready, if it came first
+  link->info = info;
+  link->info.measured = now_;
+  if (link->peer_ready && self_.role == Role::kDecode) Believe(said, link->info);
   DescribePair(*link);
-  Send(*link, Ready{.transport = info.transport,
-                    .data_path = info.data_path,
-                    .bandwidth_bytes_per_second = info.bandwidth_bytes_per_second,
-                    .latency_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(info.latency))});
+  Send(*link, Ready{.transport = info.transport, .data_path = info.data_path, .cost = info.cost});
   UpIfReady(*link);
 }
 
@@ -164,13 +173,9 @@ void LinkCore::ReadyArrived(Link& link, const Ready& ready) {
     EndLink(link.id, absl::InternalError("the two sides chose different data paths"));
     return;
   }
-  if (!link.data_ready || self_.role == Role::kDecode) {
-    link.info = {.transport = ready.transport,
-                 .data_path = ready.data_path,
-                 .bandwidth_bytes_per_second = ready.bandwidth_bytes_per_second,
-                 .latency = absl::Nanoseconds(ready.latency_ns)};
-    DescribePair(link);
-  }
+  const LinkInfo said{
+      .transport = ready.transport, .data_path = ready.data_path, .cost = ready.cost};
+  if (!link.data_ready || self_.role == Role::kDecode) Believe(said, link.info);
   UpIfReady(link);
 }
 
@@ -186,7 +191,19 @@ void LinkCore::UpIfReady(Link& link) {
   ENSURE(link.state == LinkState::kPreparing);
   link.state = LinkState::kUp;
   link.since = now_;
+  link.told = link.info;
+  link.told_at = now_;
   Emit(PeerUp{PeerOf(link), link.info});
+}
+
+void LinkCore::TellIfMeasured(Link& link, absl::Time now) {
+  if (link.state != LinkState::kUp || now - link.told_at < link_options_.measured_every) return;
+  const bool same = link.info.cost == link.told.cost && link.info.measured == link.told.measured &&
+                    link.info.in_flight_bytes == link.told.in_flight_bytes;
+  if (same) return;
+  link.told = link.info;
+  link.told_at = now;
+  Emit(PeerMeasured{PeerOf(link), link.info});
 }
 
 void LinkCore::DataFailed(LinkId id, const absl::Status& why) {
@@ -249,7 +266,9 @@ void LinkCore::Tick(absl::Time now, uint64_t role_ticks) {
       endings.push_back({id, absl::UnavailableError("writes do not end")});
     } else if (link.peer && now - link.said >= link_options_.heartbeat_interval) {
       link.said = now;
-      Send(link, Heartbeat{.ticks = role_ticks, .lowest_open = LowestOpen(link)});
+      Send(link,
+           Heartbeat{.ticks = role_ticks, .lowest_open = LowestOpen(link), .link = Report(link)});
+      TellIfMeasured(link, now);
     }
   }
   for (const Ending& ending : endings) {

@@ -61,6 +61,8 @@ class LinkCore {
     LinkState state = LinkState::kHello;
     std::optional<Hello> peer;
     LinkInfo info;
+    LinkInfo told;            // as the last PeerUp or PeerMeasured said
+    absl::Time told_at;       // when
     bool data_ready = false;  // ours
     bool peer_ready = false;  // theirs
     absl::Time since;         // of the state
@@ -80,6 +82,8 @@ class LinkCore {
   virtual void Received(Link& link, const Frame& frame) = 0;
   virtual void HeartbeatArrived(Link& link, const Heartbeat& heartbeat) = 0;
   virtual Generation LowestOpen(const Link& link) const = 0;
+  // For the heartbeat.
+  virtual LinkReport Report(const Link& link) const = 0;
   // Removed from the table; the peer was known.  `silent`: nothing was heard for dead_after.
   virtual void LinkEnded(const Link& link, const absl::Status& why, bool silent) = 0;
   // False: take no connection now.
@@ -114,6 +118,7 @@ class LinkCore {
   void ReadyArrived(Link& link, const Ready& ready);
   void DescribePair(Link& link) const;
   void UpIfReady(Link& link);
+  void TellIfMeasured(Link& link, absl::Time now);
   void ForgiveOwnAbsence(absl::Time now);
 
   absl::Time last_tick_ = absl::InfinitePast();

@@ -17,7 +17,7 @@
 //
 // Thread:     the driver's one thread makes every call in both directions.  A LinkIo method
 //             never calls back into the core before it returned.
-// Time:       handed in (`now`), never going back.  Nothing here reads a clock.
+// Time:       handed in (`now`, LinkIo::Now), never going back.  Nothing here reads a clock.
 #pragma once
 
 #include <algorithm>
@@ -77,15 +77,20 @@ class LinkIo {
   //           none of its bytes can land later.
   //   path B: the source may be reused; the owner's WriteResult frame says whether it landed.
   virtual void Post(LinkId link, DataWrite write) = 0;
+
+  // The moment, on the clock of the moments that the driver hands in: how long a write takes is
+  // known no better than this.
+  virtual absl::Time Now() const = 0;
 };
 
 struct LinkOptions {
   PairRules pair;
   absl::Duration heartbeat_interval = absl::Milliseconds(200);
-  absl::Duration dead_after = absl::Seconds(2);    // nothing heard on a link for this long
-  absl::Duration prepare_max = absl::Seconds(20);  // Hello accepted → Ready
-  absl::Duration stuck_after = absl::Seconds(15);  // writes are out and none has ended since
-  uint32_t links_max = 256;                        // connections at once, strangers included
+  absl::Duration dead_after = absl::Seconds(2);      // nothing heard on a link for this long
+  absl::Duration prepare_max = absl::Seconds(20);    // Hello accepted → Ready
+  absl::Duration stuck_after = absl::Seconds(15);    // writes are out and none has ended since
+  absl::Duration measured_every = absl::Seconds(1);  // between two PeerMeasured of a link
+  uint32_t links_max = 256;                          // connections at once, strangers included
 };
 
 // stuck_after where front ends give a push up after `progress_timeout`: a link that carries

@@ -2,14 +2,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // How a path of checked messages (B) is verified and measured at connection, from the writer's
-// side: a known pattern, then round trips of 8 bytes, then a window of large messages for 20 ms.
+// side, each step by round trips but the last:
 //
-//   Start ─► pattern ─► owner: checked ─► round trips ─► stream ─► measure
+//   Start ─► pattern, checked by the owner
+//         ─► 8 bytes: latency
+//         ─► ever larger messages: how large one may be here, and what bursts pass is used up
+//         ─► the same bytes as one run and as many, by turns: the cost of one more run
+//         ─► a stream for 20 ms: bandwidth
 //
-// The owner answers each probe by a PathMessage (ucx_wire.h).
+// The owner answers each probe by a PathMessage (ucx_wire.h).  Bytes come from and land in a
+// region larger than a cache, as those of pools do.
 //
 // Thread:     the reactor's.  Ownership: `send` may be called by Start, OnMessage and Step, and
-//             may call Fail.  The bytes it is given live as long as the probe.
+//             may call Fail.  `region` has memory from Start to the result; what was sent may be
+//             read even later.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +34,16 @@ namespace baton::kv {
 
 class MessageProbe {
  public:
-  using Send = std::function<void(const MessageHeader& header, absl::Span<const uint8_t> payload)>;
+  static constexpr uint64_t kPatternBytes = 64u << 10;
+
+  using Pieces = absl::Span<const absl::Span<const uint8_t>>;
+  using Send = std::function<void(const MessageHeader& header, Pieces payload)>;
   // What came up, asked for once it is measured.
   using TransportName = std::function<std::string()>;
-  // Messages of `message_bytes` measure the bandwidth.
-  MessageProbe(uint64_t message_bytes, Send send, TransportName transport);
+  // Messages of `message_bytes` at most measure the bandwidth.
+  // REQUIRES: message_bytes is a multiple of 4 KiB, 128 KiB or more; a region of two at least.
+  MessageProbe(uint64_t message_bytes, absl::Span<uint8_t> region, Send send,
+               TransportName transport);
 
   void Start(uint64_t token);
   void OnMessage(const PathMessage& message, absl::Time now);
@@ -45,20 +56,32 @@ class MessageProbe {
   const std::optional<absl::StatusOr<PathMeasure>>& result() const { return result_; }
 
  private:
-  enum class Phase : uint8_t { kIdle, kPattern, kLatency, kStream, kDone };
+  enum class Phase : uint8_t { kIdle, kPattern, kLatency, kGrow, kRuns, kStream, kDone };
 
-  void SendProbe(uint64_t bytes, uint64_t seed);
-  void OnEcho(uint64_t number, absl::Time now);
-  void FinishStream(absl::Time now);
+  // `run`: of the bytes that land apart from one another; 0: all in one.
+  void SendProbe(uint64_t bytes, uint64_t seed, uint64_t run);
+  void Enter(Phase phase, absl::Time now);
+  void NextRound();
+  void OnEcho(uint64_t number);
+  void RoundOver(absl::Time now);
+  void LatencyRound(absl::Duration took, absl::Time now);
+  void GrowRound(absl::Duration took, absl::Time now);
+  void RunsRound(absl::Duration took, absl::Time now);
+  void StreamEcho(absl::Time now);
 
   const uint64_t message_bytes_;
+  const absl::Span<uint8_t> region_;
   const Send send_;
   const TransportName transport_;
   uint64_t token_ = 0;
   Phase phase_ = Phase::kIdle;
-  std::vector<uint8_t> scratch_;
+  uint64_t at_ = 0;     // next bytes of the region
+  uint64_t bytes_ = 0;  // of a message, as far as it has grown
+  uint64_t window_ = 1;
   uint64_t sent_ = 0, echoed_ = 0, phase_first_ = 0;
-  absl::Time round_start_;
+  uint32_t rounds_ = 0;  // of the phase
+  absl::Time phase_start_, round_start_;
+  BestTime latency_, whole_, apart_;
   RateMeter meter_;
   PathMeasure measure_;
   std::optional<absl::StatusOr<PathMeasure>> result_;

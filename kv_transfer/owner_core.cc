@@ -254,7 +254,13 @@ void OwnerCore::Received(Link& link, const Frame& frame) {
   }
 }
 
-void OwnerCore::HeartbeatArrived(Link&, const Heartbeat&) {}
+void OwnerCore::HeartbeatArrived(Link& link, const Heartbeat& heartbeat) {
+  if (link.state != LinkState::kUp || heartbeat.link.cost.bandwidth <= 0) return;
+  link.info.cost = heartbeat.link.cost;
+  link.info.in_flight_bytes = heartbeat.link.in_flight_bytes;
+  // The way here is not counted: it is short beside an age that matters.
+  link.info.measured = std::max(link.info.measured, now_ - heartbeat.link.age);
+}
 
 void OwnerCore::CommitFrame(const Link& link, const Commit& commit) {
   const auto it = grants_.find(commit.key.generation);

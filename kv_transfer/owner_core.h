@@ -128,6 +128,7 @@ class OwnerCore final : public LinkCore {
   void Received(Link& link, const Frame& frame) override;
   void HeartbeatArrived(Link& link, const Heartbeat& heartbeat) override;
   Generation LowestOpen(const Link& link) const override;
+  LinkReport Report(const Link&) const override { return {}; }
   void LinkEnded(const Link& link, const absl::Status& why, bool silent) override;
   bool accepts_links() const override { return true; }
 

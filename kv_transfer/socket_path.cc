@@ -12,24 +12,25 @@
 namespace baton::kv {
 namespace {
 
-constexpr uint64_t kProbeBytes = 1u << 20;
+constexpr uint64_t kProbeBytes = 512u << 10;
 constexpr uint64_t kProbeTag = 0;  // no write's number
 constexpr uint64_t kStepBytes = 1u << 20;
 constexpr absl::Duration kConnectMax = absl::Seconds(2);
 
 }  // namespace
 
-SocketPath::SocketPath(const SocketAddress& owner, absl::Span<const uint8_t> pool, uint64_t key,
-                       SocketPoller& poller, PathHost& host)
+SocketPath::SocketPath(const SocketAddress& owner, absl::Span<const uint8_t> pool,
+                       absl::Span<uint8_t> probe, uint64_t key, SocketPoller& poller,
+                       PathHost& host)
     : owner_(owner),
       pool_(pool),
       key_(key),
       poller_(poller),
       host_(host),
       probe_(
-          kProbeBytes,
-          [this](const MessageHeader& header, absl::Span<const uint8_t> payload) {
-            Queue(header, {&payload, 1}, kProbeTag);
+          kProbeBytes, probe,
+          [this](const MessageHeader& header, MessageProbe::Pieces payload) {
+            Queue(header, payload, kProbeTag);
           },
           [] { return "tcp"; }) {}
 

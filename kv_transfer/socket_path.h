@@ -25,9 +25,10 @@ class SocketPath final : public UcxPath {
  public:
   static constexpr size_t kFlows = 2;
 
-  // `pool` is the writer's own.  Ready descriptors come back with keys `key` + 0, 1, …, kFlows.
-  SocketPath(const SocketAddress& owner, absl::Span<const uint8_t> pool, uint64_t key,
-             SocketPoller& poller, PathHost& host);
+  // `pool` and `probe` (message_probe.h) are the writer's own.  Ready descriptors come back with
+  // keys `key` + 0, 1, …, kFlows.
+  SocketPath(const SocketAddress& owner, absl::Span<const uint8_t> pool, absl::Span<uint8_t> probe,
+             uint64_t key, SocketPoller& poller, PathHost& host);
   ~SocketPath() override;
 
   void Begin(uint64_t token, absl::Time now) override;

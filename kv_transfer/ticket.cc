@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t kTicketMagic = 0x3154'4b42;  // "BKT1"
 constexpr uint32_t kCommitMagic = 0x3143'4b42;  // "BKC1"
 constexpr uint16_t kTicketVersion = 1;
-constexpr uint16_t kCommitVersion = 2;
+constexpr uint16_t kCommitVersion = 3;
 constexpr size_t kChecksumBytes = 8;
 constexpr uint32_t kTicketBlocksMax = 1u << 16;  // a million tokens
 constexpr uint32_t kFirstTokensMax = 128;        // choices of one request
@@ -180,6 +180,7 @@ std::vector<uint8_t> Encode(const Commit& commit) {
   PutDuration(out, commit.compute);
   PutDuration(out, commit.transfer);
   PutDuration(out, commit.exposed);
+  PutDuration(out, commit.predicted);
   out.Put<uint16_t>(static_cast<uint16_t>(commit.first_tokens.size()));
   for (const OutputToken& token : commit.first_tokens) {
     ENSURE(token.top.size() <= kTopMax);
@@ -215,6 +216,7 @@ absl::StatusOr<Commit> DecodeCommit(absl::Span<const uint8_t> bytes) {
   commit.compute = GetDuration(in);
   commit.transfer = GetDuration(in);
   commit.exposed = GetDuration(in);
+  commit.predicted = GetDuration(in);
   const uint32_t tokens = in.Get<uint16_t>();
   if (!in.ok() || summed > 1 || tokens > kFirstTokensMax) {
     return absl::InvalidArgumentError("commit: truncated, or a field out of its range");

@@ -50,7 +50,7 @@ struct Commit {
   // What PromptStats reports.
   uint32_t cached_tokens = 0;
   uint32_t computed_tokens = 0;
-  absl::Duration queued, compute, transfer, exposed;
+  absl::Duration queued, compute, transfer, exposed, predicted;
   bool operator==(const Commit&) const = default;
 };
 

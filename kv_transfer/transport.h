@@ -7,7 +7,7 @@
 // worker a WriterTransport; both are completion queues: call, then ask with Poll() what
 // became of it.  Nothing ever runs on a thread, or at a moment, that the caller did not
 // choose.  Links (connect, hello, verification, heartbeats, reconnection, K6, K7) are the
-// transport's own business and show up only as PeerUp and PeerDown.
+// transport's own business and show up only as PeerUp, PeerDown and PeerMeasured.
 //
 // Thread:     one owner thread makes every call; the transport rings its bell.
 // Ownership:  the pool belongs to the transport, which allocated it (PoolBase()).
@@ -25,16 +25,19 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/ids.h"
+#include "base/link_cost.h"
 #include "base/messages.h"
 #include "kv_transfer/ticket.h"
 
 namespace baton::kv {
 
 struct LinkInfo {
-  std::string transport;                  // what came up: "posix", "sysv", "cma", "tcp", "sim"
-  char data_path = '?';                   // 'A' memory writes, 'B' checked messages
-  double bandwidth_bytes_per_second = 0;  // measured at connection
-  absl::Duration latency;
+  std::string transport;  // what came up: "posix", "sysv", "cma", "tcp", "sim"
+  char data_path = '?';   // 'A' memory writes, 'B' checked messages
+  LinkCost cost;          // measured at connection, and since then by the writes
+  absl::Time measured = absl::InfinitePast();  // when last; on the clock of this process
+  uint64_t in_flight_bytes = 0;                // outstanding writes of the writer
+  std::string link_class, expected;  // "rdma", "shm", "tcp": came up, should have; empty: any
   bool mixed_numerics = false;  // arithmetic or elements differ, as allowed: K8 is not claimed
   std::string conversion;       // what the writer converts: "bf16 to int8"; empty: nothing
 };
@@ -51,6 +54,12 @@ struct PeerDown {
   WorkerRef peer;
   absl::Status why;
   bool declared_dead = false;
+};
+
+// What is known of a link that is up has changed; at most one a second of each.
+struct PeerMeasured {
+  WorkerRef peer;
+  LinkInfo link;
 };
 
 // ── events of the owner ─────────────────────────────────────────────────────────────
@@ -80,7 +89,8 @@ using WriteId = StrongId<struct WriteTag, uint64_t>;  // the caller's; never reu
 struct WriteDone {
   WriteId id;
   absl::Status status;
-  uint64_t bytes = 0;  // that the owner has of it now, in the owner's layout; with OK
+  uint64_t bytes = 0;   // that the owner has of it now, in the owner's layout; with OK
+  bool summed = false;  // its bytes got sums
 };
 // The push cannot go on: refused, revoked, or its link broke.  At most once per Accept;
 // writes still out end by WriteDone.
@@ -100,8 +110,8 @@ struct MustExit {
   absl::Status why;
 };
 
-using TransportEvent = std::variant<PeerUp, PeerDown, CommitArrived, Quiet, WriterFailed, WriteDone,
-                                    PushEnded, Reborn, MustExit>;
+using TransportEvent = std::variant<PeerUp, PeerDown, PeerMeasured, CommitArrived, Quiet,
+                                    WriterFailed, WriteDone, PushEnded, Reborn, MustExit>;
 
 class OwnerTransport {
  public:

@@ -21,8 +21,13 @@ namespace {
 constexpr uint64_t kSliceBytes = 1u << 20;
 constexpr uint64_t kPatternBytes = 64u << 10;
 constexpr uint64_t kPieceBytes = 4u << 10;
+constexpr uint32_t kPieces = 64;
+constexpr uint64_t kLatencyBytes = 8;
 constexpr uint32_t kLatencyRounds = 64;
-constexpr uint32_t kPieceRounds = 64;
+constexpr uint32_t kPieceRounds = 32;  // half of them as one run
+// Of each phase; all of them together stay below a tenth of a second.
+constexpr absl::Duration kWarmMax = absl::Milliseconds(30);
+constexpr absl::Duration kRoundsMax = absl::Milliseconds(10);
 constexpr absl::Duration kStreamMax = absl::Milliseconds(20);
 constexpr uint64_t kStreamBytesMax = 64u << 20;
 
@@ -31,8 +36,9 @@ constexpr uint64_t kStreamBytesMax = 64u << 20;
 absl::StatusOr<std::unique_ptr<UcxMemoryPath>> UcxMemoryPath::Open(UcxWorker& worker,
                                                                    const MemoryOffer& offer,
                                                                    absl::Span<const uint8_t> pool,
+                                                                   absl::Span<uint8_t> probe,
                                                                    LinkId link, PathHost& host) {
-  auto path = std::make_unique<UcxMemoryPath>(offer, pool, link, host);
+  auto path = std::make_unique<UcxMemoryPath>(offer, pool, probe, link, host);
   ASSIGN_OR_RETURN(path->endpoint_, UcxEndpoint::Connect(worker, offer.worker_address));
   ASSIGN_OR_RETURN(path->key_, path->endpoint_.UnpackKey(offer.key));
   void* local = nullptr;
@@ -60,11 +66,11 @@ absl::Status UcxMemoryPath::CheckNonce() const {
 }
 
 void UcxMemoryPath::Begin(uint64_t, absl::Time now) {
-  scratch_.resize(std::min<uint64_t>(4 * kSliceBytes, offer_.probe_bytes));
-  if (scratch_.size() < kPatternBytes) {
+  if (probe_.size() < kSliceBytes) {
     return Fail(absl::InvalidArgumentError("the peer's probe region is too small"));
   }
-  FillPattern(offer_.nonce, absl::MakeSpan(scratch_));
+  FillPattern(offer_.nonce, probe_.first(kPatternBytes));
+  probe_end_ = probe_.size() / kSliceBytes * kSliceBytes;
   Enter(Phase::kPattern, now);
   ProbePut(kPatternBytes);
   waiting_ = true;
@@ -81,7 +87,7 @@ void UcxMemoryPath::OnMessage(const PathMessage& message, absl::Time now) {
   if (message.step != PathStep::kChecked || phase_ != Phase::kPattern || closing_) return;
   if (!message.ok) return Fail(absl::UnavailableError(message.text));
   waiting_ = false;
-  Enter(Phase::kLatency, now);
+  Enter(Phase::kWarm, now);
 }
 
 void UcxMemoryPath::Fail(const absl::Status& why) {
@@ -94,7 +100,7 @@ void UcxMemoryPath::Enter(Phase phase, absl::Time now) {
   rounds_ = 0;
   phase_bytes_ = 0;
   probe_at_ = 0;
-  round_start_ = now;
+  phase_start_ = round_start_ = now;
 }
 
 absl::Status UcxMemoryPath::Put(const uint8_t* source, uint64_t bytes, uint64_t offset) {
@@ -115,83 +121,113 @@ void UcxMemoryPath::Flush(UcxDone done) {
   });
 }
 
+absl::Status UcxMemoryPath::ProbePutAt(uint64_t source, uint64_t bytes, uint64_t target) {
+  phase_bytes_ += bytes;
+  return Put(probe_.data() + source, bytes, offer_.probe_offset + target);
+}
+
 void UcxMemoryPath::ProbePut(uint64_t bytes) {
-  if (probe_at_ + bytes > offer_.probe_bytes) probe_at_ = 0;
-  const uint64_t from = probe_at_ % (scratch_.size() - bytes + 1);
-  const absl::Status put = Put(scratch_.data() + from, bytes, offer_.probe_offset + probe_at_);
+  if (probe_at_ + bytes > probe_end_) probe_at_ = 0;
+  const absl::Status put = ProbePutAt(probe_at_, bytes, probe_at_);
   if (!put.ok()) return Fail(put);
   probe_at_ += bytes;
-  phase_bytes_ += bytes;
+}
+
+// As blocks of a pool go to those of another.
+void UcxMemoryPath::ProbePieces() {
+  if (probe_at_ + kPieces * kPieceBytes > probe_end_) probe_at_ = 0;
+  for (uint64_t i = 0; i < kPieces; ++i) {
+    const absl::Status put = ProbePutAt(probe_at_ + i * kPieceBytes, kPieceBytes,
+                                        probe_at_ + Scattered(i, kPieces) * kPieceBytes);
+    if (!put.ok()) return Fail(put);
+  }
+  probe_at_ += kPieces * kPieceBytes;
 }
 
 // One round of the phase: some puts and their flush.
-void UcxMemoryPath::StepProbe(absl::Time now) {
-  const RealClock clock;
-  const bool latency = phase_ == Phase::kLatency;
-  const bool pieces = phase_ == Phase::kPieces;
-  round_start_ = clock.Now();
-  if (latency) {
-    ProbePut(8);
-  } else if (pieces) {
-    probe_at_ = 0;  // again the same pages: the first round has faulted them in
-    for (uint32_t i = 0; i < kPieceRounds; ++i) ProbePut(kPieceBytes);
-  } else {
-    ProbePut(std::min<uint64_t>(kSliceBytes, scratch_.size()));
+void UcxMemoryPath::StepProbe() {
+  round_start_ = RealClock().Now();
+  switch (phase_) {
+    case Phase::kLatency:
+      ProbePut(kLatencyBytes);
+      break;
+    case Phase::kPieces:
+      if (rounds_ % 2 == 0) {
+        ProbePut(kPieces * kPieceBytes);
+      } else {
+        ProbePieces();
+      }
+      break;
+    default:
+      ProbePut(kSliceBytes);
   }
   if (phase_ == Phase::kDone) return;
   waiting_ = true;
   Flush([this](const absl::Status& status) {
     waiting_ = false;
     if (!status.ok()) return Fail(status);
-    const absl::Duration took = RealClock().Now() - round_start_;
-    auto& best = phase_ == Phase::kLatency ? measure_.info.latency : measure_.per_operation;
-    if (phase_ == Phase::kLatency || phase_ == Phase::kPieces) {
-      best = rounds_ == 0 ? took : std::min(best, took);
-    }
+    if (phase_ == Phase::kPieces) NoteRound(RealClock().Now() - round_start_);
     ++rounds_;
   });
-  (void)now;
+}
+
+void UcxMemoryPath::NoteRound(absl::Duration took) {
+  (rounds_ % 2 == 0 ? whole_ : apart_).Note(took);
 }
 
 // The next phase when this one has seen enough.
 void UcxMemoryPath::Judge() {
   const absl::Time now = RealClock().Now();
-  if (phase_ == Phase::kLatency && rounds_ >= kLatencyRounds) {
-    Enter(Phase::kPieces, now);
-  } else if (phase_ == Phase::kPieces && rounds_ >= 8) {
-    measure_.per_operation /= kPieceRounds;
-    Enter(Phase::kWarm, now);
-  } else if (phase_ == Phase::kWarm && phase_bytes_ + kSliceBytes > offer_.probe_bytes) {
-    Enter(Phase::kStream, now);
-    meter_.Start(now);
-  } else if (phase_ == Phase::kStream) {
-    meter_.Note(phase_bytes_, now);
-    if (meter_.elapsed(now) < kStreamMax && phase_bytes_ < kStreamBytesMax) return;
-    measure_.info.bandwidth_bytes_per_second = meter_.best(phase_bytes_, now);
-    measure_.info.data_path = 'A';
-    for (const UcxLane& lane : endpoint_.Lanes()) {
-      if (lane.wireup_only || !IsMemoryTransport(lane.transport)) continue;
-      if ((mapped_ != nullptr) == IsRdmaTransport(lane.transport)) continue;
-      measure_.info.transport = lane.transport;
-      measure_.rdma = IsRdmaTransport(lane.transport);
-      break;
-    }
-    scratch_ = {};
-    phase_ = Phase::kDone;
-    if (measure_.info.transport.empty()) {
-      return Fail(absl::UnavailableError("UCX uses no transport that writes memory"));
-    }
-    if (!result_.has_value()) result_ = measure_;
+  const absl::Duration spent = now - phase_start_;
+  switch (phase_) {
+    case Phase::kWarm:
+      if (phase_bytes_ + kSliceBytes <= probe_end_ && spent < kWarmMax) return;
+      probe_end_ = phase_bytes_;  // what was not touched would cost its first touch
+      return Enter(Phase::kLatency, now);
+    case Phase::kLatency:
+      if (rounds_ < kLatencyRounds && (rounds_ < 2 || spent < kRoundsMax)) return;
+      return Enter(Phase::kPieces, now);
+    case Phase::kPieces:
+      if (rounds_ < kPieceRounds && (rounds_ < 2 || spent < kRoundsMax)) return;
+      Enter(Phase::kStream, now);
+      return meter_.Start(now);
+    case Phase::kStream:
+      meter_.Note(phase_bytes_, now);
+      if (meter_.elapsed(now) < kStreamMax && phase_bytes_ < kStreamBytesMax) return;
+      return Finish(now);
+    default:
+      return;
   }
 }
 
-bool UcxMemoryPath::Step(absl::Time now) {
+void UcxMemoryPath::Finish(absl::Time now) {
+  measure_.info.data_path = 'A';
+  measure_.info.cost.latency = latency_.best();
+  measure_.info.cost.per_operation = PerOperation(apart_.best(), whole_.best(), kPieces);
+  measure_.info.cost.bandwidth = meter_.best(phase_bytes_, now);
+  for (const UcxLane& lane : endpoint_.Lanes()) {
+    if (lane.wireup_only || !IsMemoryTransport(lane.transport)) continue;
+    if ((mapped_ != nullptr) == IsRdmaTransport(lane.transport)) continue;
+    measure_.info.transport = lane.transport;
+    measure_.rdma = IsRdmaTransport(lane.transport);
+    break;
+  }
+  phase_ = Phase::kDone;
+  if (measure_.info.transport.empty()) {
+    return Fail(absl::UnavailableError("UCX uses no transport that writes memory"));
+  }
+  if (!result_.has_value()) result_ = measure_;
+}
+
+bool UcxMemoryPath::Step(absl::Time) {
   if (closing_) return false;
   if (!endpoint_.failure().ok()) Fail(endpoint_.failure());
   const bool probing = phase_ > Phase::kPattern && phase_ < Phase::kDone;
   if (probing && !waiting_) {
-    StepProbe(now);
-    if (!waiting_) Judge();
+    // A small write is done when the reactor has come round to it again.
+    if (phase_ == Phase::kLatency && rounds_ > 0) latency_.Note(RealClock().Now() - round_start_);
+    if (rounds_ > 0) Judge();
+    if (phase_ < Phase::kDone) StepProbe();
     return true;
   }
   return StepWrites();

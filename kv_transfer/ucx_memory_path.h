@@ -8,6 +8,7 @@
 // and a flush.  Either way a write has ended only when all of it is visible to the owner.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 
@@ -19,11 +20,13 @@ namespace baton::kv {
 
 class UcxMemoryPath final : public UcxPath {
  public:
-  // `pool` is the writer's own.  An error: this path cannot be had.  All outlive the path.
+  // `pool` is the writer's own; what is written to measure comes from `probe`, which has
+  // memory from Begin to the result.  An error: this path cannot be had.  All outlive the path.
   static absl::StatusOr<std::unique_ptr<UcxMemoryPath>> Open(UcxWorker& worker,
                                                              const MemoryOffer& offer,
                                                              absl::Span<const uint8_t> pool,
-                                                             LinkId link, PathHost& host);
+                                                             absl::Span<uint8_t> probe, LinkId link,
+                                                             PathHost& host);
 
   void Begin(uint64_t token, absl::Time now) override;
   void OnMessage(const PathMessage& message, absl::Time now) override;
@@ -36,12 +39,17 @@ class UcxMemoryPath final : public UcxPath {
   std::optional<bool> closed() const override;
 
   // For the factory.
-  UcxMemoryPath(const MemoryOffer& offer, absl::Span<const uint8_t> pool, LinkId link,
-                PathHost& host)
-      : offer_(offer), pool_(pool), link_(link), host_(host) {}
+  UcxMemoryPath(const MemoryOffer& offer, absl::Span<const uint8_t> pool, absl::Span<uint8_t> probe,
+                LinkId link, PathHost& host)
+      : offer_(offer),
+        pool_(pool),
+        probe_(probe.first(std::min<uint64_t>(probe.size(), offer.probe_bytes))),
+        link_(link),
+        host_(host) {}
 
  private:
-  enum class Phase : uint8_t { kOpen, kPattern, kLatency, kPieces, kWarm, kStream, kDone };
+  // kPieces: the same bytes as one run and as many, by turns.
+  enum class Phase : uint8_t { kOpen, kPattern, kWarm, kLatency, kPieces, kStream, kDone };
   struct Active {
     DataWrite write;
     size_t copy = 0;    // next
@@ -53,15 +61,21 @@ class UcxMemoryPath final : public UcxPath {
   // Calls `done` when everything put is visible; at once on shared memory.
   void Flush(UcxDone done);
   void Fail(const absl::Status& why);
-  void StepProbe(absl::Time now);
+  void StepProbe();
   void Enter(Phase phase, absl::Time now);
+  // The next bytes of the probe regions.
   void ProbePut(uint64_t bytes);
+  void ProbePieces();
+  absl::Status ProbePutAt(uint64_t source, uint64_t bytes, uint64_t target);
+  void NoteRound(absl::Duration took);
   void Judge();
+  void Finish(absl::Time now);
   bool StepWrites();
   void EndWrite(Active active);
 
   const MemoryOffer offer_;
   const absl::Span<const uint8_t> pool_;
+  const absl::Span<uint8_t> probe_;
   const LinkId link_;
   PathHost& host_;
   UcxEndpoint endpoint_;
@@ -69,12 +83,13 @@ class UcxMemoryPath final : public UcxPath {
   uint8_t* mapped_ = nullptr;  // the owner's mapping as seen here; null: not shared memory
 
   Phase phase_ = Phase::kOpen;
-  bool waiting_ = false;  // for a flush or the owner's answer
-  std::vector<uint8_t> scratch_;
-  uint64_t probe_at_ = 0;  // next offset in the probe region
-  uint32_t rounds_ = 0;    // of the phase
+  bool waiting_ = false;    // for a flush or the owner's answer
+  uint64_t probe_at_ = 0;   // next offset in the probe regions
+  uint64_t probe_end_ = 0;  // of the part that is used
+  uint32_t rounds_ = 0;     // of the phase
   uint64_t phase_bytes_ = 0;
-  absl::Time round_start_;
+  absl::Time phase_start_, round_start_;
+  BestTime latency_, whole_, apart_;
   RateMeter meter_;
   PathMeasure measure_;
   std::optional<absl::StatusOr<PathMeasure>> result_;

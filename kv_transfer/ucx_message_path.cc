@@ -19,8 +19,8 @@ constexpr uint64_t kHeldBytesMax = 4u << 20;  // more than TCP's buffers hold ga
 
 absl::StatusOr<std::unique_ptr<UcxMessagePath>> UcxMessagePath::Open(
     UcxWorker& worker, absl::Span<const uint8_t> address, absl::Span<const uint8_t> pool,
-    PathHost& host) {
-  auto path = std::make_unique<UcxMessagePath>(pool, host);
+    absl::Span<uint8_t> probe, PathHost& host) {
+  auto path = std::make_unique<UcxMessagePath>(pool, probe, host);
   ASSIGN_OR_RETURN(path->endpoint_, UcxEndpoint::Connect(worker, address));
   return path;
 }
@@ -30,11 +30,14 @@ void UcxMessagePath::Begin(uint64_t token, absl::Time) {
   probe_.Start(token);
 }
 
-void UcxMessagePath::SendProbe(const MessageHeader& header, absl::Span<const uint8_t> payload) {
-  // UCX's type for sources is not const; it only reads them.
-  const ucp_dt_iov_t piece = {const_cast<uint8_t*>(payload.data()), payload.size()};
+void UcxMessagePath::SendProbe(const MessageHeader& header, MessageProbe::Pieces payload) {
+  std::vector<ucp_dt_iov_t> pieces;
+  for (const absl::Span<const uint8_t> piece : payload) {
+    // UCX's type for sources is not const; it only reads them.
+    pieces.push_back({const_cast<uint8_t*>(piece.data()), piece.size()});
+  }
   ++held_;
-  endpoint_.Send(kMessageId, Encode(header), {&piece, 1}, [this](const absl::Status& status) {
+  endpoint_.Send(kMessageId, Encode(header), pieces, [this](const absl::Status& status) {
     --held_;
     if (!status.ok()) probe_.Fail(status);
   });

@@ -24,10 +24,12 @@ inline constexpr uint64_t kPayloadBytesMax = 224u << 10;
 
 class UcxMessagePath final : public UcxPath {
  public:
-  // `address`: of the owner's message worker.  `pool` is the writer's own.
+  // `address`: of the owner's message worker.  `pool` and `probe` (message_probe.h) are the
+  // writer's own.
   static absl::StatusOr<std::unique_ptr<UcxMessagePath>> Open(UcxWorker& worker,
                                                               absl::Span<const uint8_t> address,
                                                               absl::Span<const uint8_t> pool,
+                                                              absl::Span<uint8_t> probe,
                                                               PathHost& host);
 
   void Begin(uint64_t token, absl::Time now) override;
@@ -43,7 +45,13 @@ class UcxMessagePath final : public UcxPath {
   std::optional<bool> closed() const override;
 
   // For the factory.
-  UcxMessagePath(absl::Span<const uint8_t> pool, PathHost& host) : pool_(pool), host_(host) {}
+  UcxMessagePath(absl::Span<const uint8_t> pool, absl::Span<uint8_t> probe, PathHost& host)
+      : pool_(pool),
+        host_(host),
+        probe_(
+            kPayloadBytesMax, probe,
+            [this](const auto& header, auto payload) { SendProbe(header, payload); },
+            [this] { return TransportName(); }) {}
 
  private:
   struct Active {
@@ -55,7 +63,7 @@ class UcxMessagePath final : public UcxPath {
     absl::Status status;
   };
 
-  void SendProbe(const MessageHeader& header, absl::Span<const uint8_t> payload);
+  void SendProbe(const MessageHeader& header, MessageProbe::Pieces payload);
   std::string TransportName() const;
   bool StepWrites();
   void SendNext(Active& active);
@@ -66,10 +74,7 @@ class UcxMessagePath final : public UcxPath {
   UcxEndpoint endpoint_;
   uint64_t token_ = 0;
 
-  MessageProbe probe_{kPayloadBytesMax,
-                      [this](const auto& header, auto payload) { SendProbe(header, payload); },
-                      [this] { return TransportName(); }};
-
+  MessageProbe probe_;
   absl::btree_map<uint64_t, Active> active_;  // by write
   std::deque<uint64_t> unsent_;               // writes with messages not yet made
   uint64_t held_bytes_ = 0;                   // by UCX

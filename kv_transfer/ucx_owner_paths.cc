@@ -20,22 +20,35 @@ namespace {
 constexpr uint64_t kWatchKey = uint64_t{4} << 56;
 constexpr uint64_t kFlowKey = uint64_t{6} << 56;
 constexpr uint64_t kProbeBytesMax = 1u << 20;
+static_assert(UcxRegion::kProbeBytes % kProbeBytesMax == 0);
 constexpr uint64_t kTurnBytes = 1u << 20;  // of one flow
+
+// A probe's bytes, in their order, as they land: in runs apart from one another, or in one.
+std::vector<absl::Span<uint8_t>> RunsOf(absl::Span<uint8_t> place, uint64_t run) {
+  if (place.empty()) return {};
+  if (run == 0) return {place};
+  std::vector<absl::Span<uint8_t>> runs;
+  const uint64_t count = place.size() / run;
+  for (uint64_t i = 0; i < count; ++i)
+    runs.push_back(place.subspan(Scattered(i, count) * run, run));
+  if (const uint64_t rest = place.size() % run; rest > 0) runs.push_back(place.last(rest));
+  return runs;
+}
 
 }  // namespace
 
 // Where the messages of one flow go.
 class UcxOwnerPaths::FlowTarget final : public FlowReceiver::Target {
  public:
-  FlowTarget(UcxOwnerPaths& paths, LinkId link) : paths_(paths), link_(link) {}
+  FlowTarget(UcxOwnerPaths& paths, Flow& flow) : paths_(paths), link_(flow.link), flow_(flow) {}
 
   absl::StatusOr<std::vector<absl::Span<uint8_t>>> Begin(const MessageHeader& header,
                                                          uint64_t payload_bytes) override {
     std::vector<absl::Span<uint8_t>> pieces;
     if (header.kind == MessageHeader::Kind::kProbe) {
       if (payload_bytes > kProbeBytesMax) return absl::InvalidArgumentError("a probe is too large");
-      pieces.push_back(absl::MakeSpan(paths_.scratch_).subspan(0, payload_bytes));
-      return pieces;
+      flow_.probe = paths_.ProbePlace(link_, header, payload_bytes);
+      return RunsOf(flow_.probe, header.offset);
     }
     if (header.offset != 0 || header.total != payload_bytes) {
       return absl::InvalidArgumentError("a write is not one message");
@@ -57,8 +70,7 @@ class UcxOwnerPaths::FlowTarget final : public FlowReceiver::Target {
 
   void End(const MessageHeader& header, uint64_t payload_bytes) override {
     if (header.kind == MessageHeader::Kind::kProbe) {
-      const absl::Span<const uint8_t> probe = paths_.scratch_;
-      return paths_.AnswerProbe(link_, header, probe.subspan(0, payload_bytes));
+      return paths_.AnswerProbe(link_, header, flow_.probe);
     }
     paths_.Landed(link_, paths_.paths_.at(link_), header.write, payload_bytes);
   }
@@ -66,6 +78,7 @@ class UcxOwnerPaths::FlowTarget final : public FlowReceiver::Target {
  private:
   UcxOwnerPaths& paths_;
   const LinkId link_;
+  Flow& flow_;
 };
 
 UcxOwnerPaths::~UcxOwnerPaths() {
@@ -99,11 +112,9 @@ void UcxOwnerPaths::Propose(LinkId link, Path& path, const PathMessage& message)
   }
   EndProbe(link);  // of an earlier proposal that did not come up
   const absl::Status status = Agree(path, message.path);
-  if (status.ok() && message.path == 'A') {
-    wait_probe_.push_back(link);
-    return NextProbe();
-  }
-  Answer(link, path, message.path, status);
+  if (!status.ok()) return Answer(link, path, message.path, status);
+  wait_probe_.emplace_back(link, message.path);
+  NextProbe();
 }
 
 absl::Status UcxOwnerPaths::Agree(const Path& path, char which) {
@@ -114,13 +125,12 @@ absl::Status UcxOwnerPaths::Agree(const Path& path, char which) {
   if (!allowed) {
     return absl::FailedPreconditionError("kv_transfer.transport excludes this data path");
   }
-  if (which == 'S') scratch_.resize(kProbeBytesMax);
   return absl::OkStatus();
 }
 
 // Without a way to see the writer's end there is no fence on memory it may write (K2).
 absl::Status UcxOwnerPaths::AgreeToMemory(const Hello& peer) {
-  if (!policy_.allow_memory || region_.probe().empty()) {
+  if (!policy_.allow_memory || !region_.shared()) {
     return absl::FailedPreconditionError("memory writes are not offered");
   }
   if (peer.process.boot_id != self_.boot_id) return absl::OkStatus();  // RDMA or nothing
@@ -155,17 +165,20 @@ void UcxOwnerPaths::Answer(LinkId link, Path& path, char which, const absl::Stat
 // Peers are measured one at a time, so that they do not measure one another.
 void UcxOwnerPaths::NextProbe() {
   while (!probing_.has_value() && !wait_probe_.empty()) {
-    const LinkId link = wait_probe_.front();
+    const auto [link, which] = wait_probe_.front();
     wait_probe_.pop_front();
     const auto found = paths_.find(link);
     if (found == paths_.end()) continue;
     probing_ = link;
-    Answer(link, found->second, 'A', absl::OkStatus());
+    if (which != 'A') region_.TouchProbe();  // a writer of memory touches it itself
+    Answer(link, found->second, which, absl::OkStatus());
   }
 }
 
 void UcxOwnerPaths::EndProbe(LinkId link) {
-  wait_probe_.erase(std::remove(wait_probe_.begin(), wait_probe_.end(), link), wait_probe_.end());
+  const auto waits = [&](const auto& entry) { return entry.first == link; };
+  wait_probe_.erase(std::remove_if(wait_probe_.begin(), wait_probe_.end(), waits),
+                    wait_probe_.end());
   if (probing_ != link) return;
   probing_.reset();
   region_.ForgetProbe();
@@ -189,8 +202,9 @@ void UcxOwnerPaths::Measured(LinkId link, Path& path, const PathMessage& message
   LinkInfo info;
   info.transport = message.text;
   info.data_path = message.path == 'A' ? 'A' : 'B';
-  info.bandwidth_bytes_per_second = message.bandwidth;
-  info.latency = absl::Nanoseconds(static_cast<int64_t>(message.latency_ns));
+  info.cost = message.cost;
+  info.link_class = ClassOf(info.transport);
+  info.expected = ExpectedClass(policy_, self_, path.peer);
   const absl::Status allowed = CheckPolicy(policy_, path.peer.self, info);
   if (!allowed.ok()) return host_.PathFailed(link, allowed);
   path.up = true;
@@ -231,9 +245,23 @@ void UcxOwnerPaths::OnData(absl::Span<const uint8_t> header, absl::Span<const ui
     return Land(found->first, found->second, *decoded, payload);
   }
   // A probe costs what a landing costs.
-  if (scratch_.size() < payload.size()) scratch_.resize(payload.size());
-  std::copy(payload.begin(), payload.end(), scratch_.begin());
-  AnswerProbe(found->first, *decoded, payload);
+  const absl::Span<uint8_t> place = ProbePlace(found->first, *decoded, payload.size());
+  for (const absl::Span<uint8_t> run : RunsOf(place, decoded->offset)) {
+    std::memcpy(run.data(), payload.data(), run.size());
+    payload.remove_prefix(run.size());
+  }
+  if (!place.empty()) AnswerProbe(found->first, *decoded, place);
+}
+
+// A pattern lands where nothing else does: what another link sent last may still come.
+absl::Span<uint8_t> UcxOwnerPaths::ProbePlace(LinkId link, const MessageHeader& header,
+                                              uint64_t bytes) {
+  if (probing_ != link || bytes > kProbeBytesMax) return {};
+  const uint64_t first = header.total != 0 ? 0 : kProbeBytesMax;
+  if (probe_at_ < first || probe_at_ + bytes > UcxRegion::kProbeBytes) probe_at_ = first;
+  const uint64_t at = header.total != 0 ? 0 : probe_at_;
+  probe_at_ = at + bytes;
+  return region_.probe().subspan(at, bytes);
 }
 
 void UcxOwnerPaths::AnswerProbe(LinkId link, const MessageHeader& header,
@@ -315,7 +343,7 @@ void UcxOwnerPaths::AddFlow(Fd fd, uint64_t token) {
   }
   const uint64_t key = kFlowKey | ++last_flow_;
   poller_.Add(fd.get(), key, true, false);
-  flows_.emplace(key, Flow{path->first, FlowReceiver(std::move(fd))});
+  flows_.emplace(key, Flow{path->first, FlowReceiver(std::move(fd)), {}});
 }
 
 // Between two messages it is the control link that says what has become of the peer.
@@ -331,7 +359,7 @@ void UcxOwnerPaths::EndFlow(uint64_t key, const absl::Status& why) {
 bool UcxOwnerPaths::Handle(const ReadyFd& ready) {
   const auto flow = flows_.find(ready.key);
   if (flow != flows_.end()) {
-    FlowTarget target(*this, flow->second.link);
+    FlowTarget target(*this, flow->second);
     const absl::Status read = flow->second.receiver.Receive(kTurnBytes, target);
     if (!read.ok()) EndFlow(ready.key, read);
     return true;

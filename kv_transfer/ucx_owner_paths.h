@@ -79,6 +79,7 @@ class UcxOwnerPaths {
   struct Flow {
     LinkId link;
     FlowReceiver receiver;
+    absl::Span<uint8_t> probe;  // where the one that is being read lands
   };
   class FlowTarget;
 
@@ -91,6 +92,8 @@ class UcxOwnerPaths {
   void Check(LinkId link, const PathMessage& message);
   void Measured(LinkId link, Path& path, const PathMessage& message);
   void AnswerProbe(LinkId link, const MessageHeader& header, absl::Span<const uint8_t> payload);
+  // Empty: dropped, since the link is not being measured, or too large.
+  absl::Span<uint8_t> ProbePlace(LinkId link, const MessageHeader& header, uint64_t bytes);
   // None: refused, and counted.
   std::optional<OwnerCore::Landing> Permit(LinkId link, const MessageHeader& header);
   void Landed(LinkId link, Path& path, uint64_t write, uint64_t bytes);
@@ -106,13 +109,14 @@ class UcxOwnerPaths {
   OwnerCore* core_ = nullptr;
   absl::btree_map<LinkId, Path> paths_;
   absl::btree_map<uint64_t, LinkId> tokens_;
-  std::optional<LinkId> probing_;               // has the probe region
-  std::deque<LinkId> wait_probe_;               // agreed to path A, waits for it
+  std::optional<LinkId> probing_;  // has the probe region
+  // Agreed to the path, wait for it.
+  std::deque<std::pair<LinkId, char>> wait_probe_;
+  uint64_t probe_at_ = 0;                       // in the probe region, where the next probe lands
   absl::btree_map<uint64_t, Watched> watched_;  // by poller key
   std::vector<ProcessId> exits_;
   absl::btree_map<uint64_t, Flow> flows_;  // by poller key
   std::vector<std::pair<LinkId, absl::Status>> broken_;
-  std::vector<uint8_t> scratch_;  // where path-B probes land; of flows, all at once
   uint64_t last_token_ = 0;
   uint64_t last_watched_ = 0;
   uint64_t last_flow_ = 0;

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kv_transfer/link_io.h"
 #include "kv_transfer/socket_address.h"
@@ -58,6 +59,15 @@ struct PathPolicy {
 // FAILED_PRECONDITION names what came up, what was asked for, and the setting.
 absl::Status CheckPolicy(const PathPolicy& policy, const WorkerRef& peer, const LinkInfo& info);
 
+// Classes of links: "rdma", "shm", "tcp".
+std::string ClassOf(absl::string_view transport);
+// The class that should come up between two processes: RDMA where it is required, shared memory
+// on one host where it is allowed, else what is allowed; "" on two hosts that may have either.
+std::string ExpectedClass(const PathPolicy& policy, const ProcessId& self, const Hello& peer);
+
+// Bytes per second that get a sum here; measures it, in less than a millisecond.
+double SumsBandwidth();
+
 // The best of several short windows: what the path can do, not what a busy machine left of it.
 class RateMeter {
  public:
@@ -83,9 +93,29 @@ class RateMeter {
   double best_ = 0;
 };
 
+// The best of repeated rounds; for the same reason.
+class BestTime {
+ public:
+  void Note(absl::Duration took) { best_ = rounds_++ == 0 ? took : std::min(best_, took); }
+  absl::Duration best() const { return best_; }
+  uint32_t rounds() const { return rounds_; }
+
+ private:
+  absl::Duration best_;
+  uint32_t rounds_ = 0;
+};
+
+// What one run more costs: the same bytes took `apart` as `runs` runs and `whole` as one.
+inline absl::Duration PerOperation(absl::Duration apart, absl::Duration whole, uint64_t runs) {
+  return std::max(apart - whole, absl::ZeroDuration()) / static_cast<int64_t>(runs - 1);
+}
+
+// Where the i-th of `count` runs lies among them: apart from its neighbours.  REQUIRES: `count` a
+// power of two.
+constexpr uint64_t Scattered(uint64_t i, uint64_t count) { return (37 * i + 5) % count; }
+
 struct PathMeasure {
   LinkInfo info;
-  absl::Duration per_operation;
   bool rdma = false;
 };
 

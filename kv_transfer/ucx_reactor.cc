@@ -67,7 +67,7 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
     }
   } else {
     writer_paths_ = std::make_unique<UcxWriterPaths>(parts.policy, process, memory_.get(),
-                                                     messages_.get(), memory, poller_, *this);
+                                                     messages_.get(), region_, poller_, *this);
     writer_ = std::make_unique<WriterCore>(
         WriterCore::Options{.link = parts.link, .check_one_in = parts.check_one_in},
         std::move(parts.hello), parts.seed, memory, *this);
@@ -265,7 +265,6 @@ void UcxReactor::PublishLinks(absl::Time now) {
       status.writes = traffic->second.writes;
     }
     if (writer_paths_ != nullptr) {
-      status.per_operation = writer_paths_->per_operation(view.link);
       status.fallback = writer_paths_->fallback(view.link);
     } else {
       status.bytes = owner_paths_->bytes_landed(view.link);
@@ -400,6 +399,8 @@ void UcxReactor::Post(LinkId link, DataWrite write) {
   }
   writer_paths_->Post(link, std::move(write));
 }
+
+absl::Time UcxReactor::Now() const { return clock_.Now(); }
 
 // ── PathHost ────────────────────────────────────────────────────────────────────────
 

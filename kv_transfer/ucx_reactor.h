@@ -94,6 +94,7 @@ class UcxReactor final : public LinkIo, public PathHost {
   void Close(LinkId link, const absl::Status& why) override;
   void Prepare(LinkId link, const Hello& peer) override;
   void Post(LinkId link, DataWrite write) override;
+  absl::Time Now() const override;
   // PathHost
   void SendPath(LinkId link, const PathMessage& message) override;
   void PathReady(LinkId link, const LinkInfo& info) override;

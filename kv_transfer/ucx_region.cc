@@ -17,6 +17,7 @@ namespace baton::kv {
 namespace {
 
 constexpr uint64_t kHeaderBytes = 4096;
+constexpr uint64_t kPage = 4096;
 constexpr uint64_t kHugePage = 2u << 20;
 constexpr uint64_t kPoolOffset =
     (kHeaderBytes + UcxRegion::kProbeBytes + kHugePage - 1) & ~(kHugePage - 1);
@@ -43,21 +44,24 @@ absl::StatusOr<UcxRegion> UcxRegion::Shared(UcxWorker& worker, uint64_t pool_byt
 }
 
 // The pool begins at a huge page's boundary, and what surrounds it faults: whoever leaves it is
-// caught, and its pages stay apart from others in the system's accounts.
+// caught, and its pages stay apart from others in the system's accounts.  The probe region lies
+// before it, in front of what faults.
 absl::StatusOr<UcxRegion> UcxRegion::Private(uint64_t pool_bytes, uint64_t memory_bytes) {
   ENSURE(memory_bytes >= pool_bytes);
   UcxRegion region;
-  const uint64_t around = memory_bytes + 2 * kHugePage;
+  const uint64_t around = kProbeBytes + memory_bytes + 3 * kHugePage;
   void* mapped = ::mmap(nullptr, around, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return NoMemory(memory_bytes);
   region.mapped_ = static_cast<uint8_t*>(mapped);
   region.mapped_bytes_ = around;
   const uint64_t skip = kHugePage - reinterpret_cast<uintptr_t>(mapped) % kHugePage;
-  region.pool_ = region.mapped_ + skip;
+  region.probe_ = region.mapped_ + skip;
+  region.pool_ = region.probe_ + kProbeBytes + kHugePage;
   region.pool_bytes_ = pool_bytes;
   region.memory_bytes_ = memory_bytes;
-  if (::mprotect(region.pool_, memory_bytes, PROT_READ | PROT_WRITE) != 0) {
-    return NoMemory(memory_bytes);
+  for (const auto& [part, bytes] :
+       {std::pair(region.probe_, kProbeBytes), std::pair(region.pool_, memory_bytes)}) {
+    if (::mprotect(part, bytes, PROT_READ | PROT_WRITE) != 0) return NoMemory(memory_bytes);
   }
   return region;
 }
@@ -78,12 +82,18 @@ UcxRegion::~UcxRegion() {
   if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
 }
 
+void UcxRegion::TouchProbe() {
+  if (probe_ == nullptr) return;
+  for (uint64_t at = 0; at < kProbeBytes; at += kPage) probe_[at] = 1;
+}
+
 void UcxRegion::ForgetProbe() {
-  if (probe_ != nullptr) (void)::madvise(probe_, kProbeBytes, MADV_REMOVE);
+  if (probe_ == nullptr) return;
+  (void)::madvise(probe_, kProbeBytes, shared() ? MADV_REMOVE : MADV_DONTNEED);
 }
 
 absl::StatusOr<MemoryOffer> UcxRegion::Offer(const UcxWorker& worker) const {
-  ENSURE(shared_.base() != nullptr);
+  ENSURE(shared());
   MemoryOffer offer;
   offer.worker_address = worker.address();
   ASSIGN_OR_RETURN(offer.key, shared_.PackKey());

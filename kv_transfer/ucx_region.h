@@ -5,9 +5,10 @@
 //
 //   [ header, 4 KiB: nonce, whose it is ][ probe region ][ pool, 2 MiB aligned in the mapping ]
 //
-// An owner's region is allocated by UCX, so that writers on this host map it; a writer's is
-// private memory, with its staging area behind the pool.  The probe region takes no memory but
-// while a peer is measured, a staging area none before something is converted.
+// An owner's region is allocated by UCX, so that writers on this host map it; a writer's, and an
+// owner's that only takes messages, is private memory, a writer's with its staging area behind the
+// pool.  The probe region takes no memory but while a peer is measured (by one at a time), a
+// staging area none before something is converted.
 //
 // Thread:     made anywhere; the pool belongs to the role loop, the rest to the reactor.
 #pragma once
@@ -39,7 +40,11 @@ class UcxRegion {
   uint8_t* pool() const { return pool_; }
   uint64_t pool_bytes() const { return pool_bytes_; }
   absl::Span<uint8_t> memory() const { return {pool_, memory_bytes_}; }  // begins with the pool
+  // Whether peers reach it themselves.
+  bool shared() const { return shared_.base() != nullptr; }
   absl::Span<uint8_t> probe() const { return {probe_, probe_ == nullptr ? 0 : kProbeBytes}; }
+  // Takes memory for the probe region, so that a measurement does not wait for it.
+  void TouchProbe();
   // Gives the probe region's pages back to the system.
   void ForgetProbe();
   // How peers reach it.  REQUIRES: Shared.

@@ -71,8 +71,7 @@ struct UcxLinkStatus {
   LinkView view;
   uint64_t bytes = 0;  // payload moved: written (writer) or landed (owner, path B)
   uint64_t writes = 0;
-  absl::Duration per_operation;  // cost of one write beyond its bytes, measured at connection
-  std::string fallback;          // paths that did not come up before this one, and why
+  std::string fallback;  // paths that did not come up before this one, and why
 };
 
 struct UcxTransportCounters {

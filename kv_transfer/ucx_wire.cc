@@ -4,7 +4,6 @@
 #include "kv_transfer/ucx_wire.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -77,8 +76,7 @@ std::vector<uint8_t> Encode(const PathMessage& message) {
   out.Put(message.number);
   out.Put(message.seed);
   out.Put(message.bytes);
-  out.Put(message.bandwidth);
-  out.Put(message.latency_ns);
+  Put(out, message.cost);
   out.PutString(message.text.substr(0, kTextBytesMax));
   return std::move(out).Take();
 }
@@ -93,12 +91,11 @@ absl::StatusOr<PathMessage> DecodePathMessage(absl::Span<const uint8_t> bytes) {
   message.number = in.Get<uint64_t>();
   message.seed = in.Get<uint64_t>();
   message.bytes = in.Get<uint64_t>();
-  message.bandwidth = in.Get<double>();
-  message.latency_ns = in.Get<uint64_t>();
+  message.cost = GetLinkCost(in);
   message.text = in.GetString(kTextBytesMax);
   const bool known = step >= static_cast<uint8_t>(PathStep::kPropose) &&
                      step <= static_cast<uint8_t>(PathStep::kMeasured);
-  if (!in.done() || !known || !std::isfinite(message.bandwidth) || message.bandwidth < 0) {
+  if (!in.done() || !known) {
     return Malformed("data path message");
   }
   return message;
@@ -125,8 +122,10 @@ absl::StatusOr<MessageHeader> DecodeMessageHeader(absl::Span<const uint8_t> byte
   const auto rest = in.GetBytes(in.remaining());
   header.data_header.assign(rest.begin(), rest.end());
   const bool data = header.kind == MessageHeader::Kind::kData;
+  const bool runs = !data && header.offset != 0;
   if (!in.done() || (!data && header.kind != MessageHeader::Kind::kProbe) ||
-      (data && header.offset == 0) == header.data_header.empty()) {
+      (data && header.offset == 0) == header.data_header.empty() ||
+      (runs && (header.offset < kProbeRunMin || header.total != 0))) {
     return Malformed("message header");
   }
   return header;

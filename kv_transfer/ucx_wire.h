@@ -44,7 +44,7 @@ enum class PathStep : uint8_t {
   kCheck = 3,     // writer, path A: bytes of the pattern of seed are in the probe region
   kChecked = 4,   // owner: ok or text
   kEcho = 5,      // owner, path B: probe message `number` arrived
-  kMeasured = 6,  // writer: text is the transport; bandwidth, latency_ns
+  kMeasured = 6,  // writer: text is the transport; cost
 };
 struct PathMessage {
   PathStep step = PathStep::kPropose;
@@ -53,8 +53,7 @@ struct PathMessage {
   uint64_t number = 0;
   uint64_t seed = 0;
   uint64_t bytes = 0;
-  double bandwidth = 0;
-  uint64_t latency_ns = 0;
+  LinkCost cost;
   std::string text;
   bool operator==(const PathMessage&) const = default;
 };
@@ -63,11 +62,14 @@ absl::StatusOr<PathMessage> DecodePathMessage(absl::Span<const uint8_t> bytes);
 
 // Before the payload of each path-B message.  A write larger than one message comes in
 // several, in order; the first carries the DataHeader, and nothing lands before it was checked.
+// A probe's runs are kProbeRunMin or more, and a pattern is one run.
+inline constexpr uint64_t kProbeRunMin = 1024;
 struct MessageHeader {
   enum class Kind : uint8_t { kData = 1, kProbe = 2 } kind = Kind::kData;
   uint64_t token = 0;                // the owner's name for the link
   uint64_t write = 0;                // kProbe: its number
-  uint64_t offset = 0;               // of this payload in the write's bytes
+  uint64_t offset = 0;               // of this payload in the write's bytes; kProbe: the bytes of
+                                     // each run that lands apart from the others, 0: all in one
   uint64_t total = 0;                // of all payloads; kProbe: the pattern's seed, 0: none
   std::vector<uint8_t> data_header;  // at offset 0 of kData
   bool operator==(const MessageHeader&) const = default;

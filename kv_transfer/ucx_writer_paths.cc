@@ -99,7 +99,8 @@ absl::Status UcxWriterPaths::OpenMemory(LinkId id, Link& link) {
   if (SharesPids(self_, link.peer.process) && !IsAlive(link.peer.process)) {
     return absl::UnavailableError("the peer's process is gone");
   }
-  ASSIGN_OR_RETURN(link.path, UcxMemoryPath::Open(*memory_, memory, pool_, id, host_));
+  ASSIGN_OR_RETURN(link.path,
+                   UcxMemoryPath::Open(*memory_, memory, pool_, region_.probe(), id, host_));
   return absl::OkStatus();
 }
 
@@ -112,7 +113,7 @@ absl::Status UcxWriterPaths::OpenSockets(LinkId id, Link& link) {
   }
   ASSIGN_OR_RETURN(const SocketAddress owner, host_.PeerAddress(id));
   const uint64_t key = kFlowKey | (++last_key_ << kFlowKeyBits);
-  link.path = std::make_unique<SocketPath>(owner, pool_, key, poller_, host_);
+  link.path = std::make_unique<SocketPath>(owner, pool_, region_.probe(), key, poller_, host_);
   return absl::OkStatus();
 }
 
@@ -125,7 +126,8 @@ absl::Status UcxWriterPaths::OpenMessages(Link& link) {
     return absl::UnavailableError(offer == nullptr ? "not offered by the peer" : "not had here");
   }
   if (offer->blob.empty()) return absl::InvalidArgumentError("the peer's offer is empty");
-  ASSIGN_OR_RETURN(link.path, UcxMessagePath::Open(*messages_, offer->blob, pool_, host_));
+  ASSIGN_OR_RETURN(link.path,
+                   UcxMessagePath::Open(*messages_, offer->blob, pool_, region_.probe(), host_));
   return absl::OkStatus();
 }
 
@@ -136,6 +138,7 @@ void UcxWriterPaths::Retire(Link& link) {
 }
 
 void UcxWriterPaths::NotThis(LinkId id, Link& link, const absl::Status& why) {
+  EndMeasure(id);
   NoteTried(link, why);
   Retire(link);
   TryNext(id, link);
@@ -148,8 +151,26 @@ void UcxWriterPaths::OnMessage(LinkId id, const PathMessage& message, absl::Time
   if (message.step != PathStep::kAnswer) return link.path->OnMessage(message, now);
   if (link.state != State::kProposed || message.path != link.trying) return;
   if (!message.ok) return NotThis(id, link, absl::UnavailableError(message.text));
-  link.state = State::kMeasuring;
-  link.path->Begin(message.number, now);
+  link.state = State::kAgreed;
+  link.token = message.number;
+  MeasureNext(now);
+}
+
+void UcxWriterPaths::MeasureNext(absl::Time now) {
+  if (measuring_.has_value()) return;
+  for (auto& [id, link] : links_) {
+    if (link.state != State::kAgreed) continue;
+    measuring_ = id;
+    region_.TouchProbe();
+    link.state = State::kMeasuring;
+    return link.path->Begin(link.token, now);
+  }
+}
+
+void UcxWriterPaths::EndMeasure(LinkId id) {
+  if (measuring_ != id) return;
+  measuring_.reset();
+  region_.ForgetProbe();
 }
 
 // What has become of the measurement, or of a path that was up.
@@ -162,17 +183,20 @@ void UcxWriterPaths::Judge(LinkId id, Link& link) {
   }
   if (link.state != State::kMeasuring) return;
   if (!result->ok()) return NotThis(id, link, result->status());
-  const PathMeasure& measure = **result;
+  EndMeasure(id);
+  LinkInfo info = (*result)->info;
+  // Of messages the owner compares each before it says that it has landed.
+  info.cost.sums_bandwidth = sums_bandwidth_ / (info.data_path == 'A' ? 1 : 2);
+  info.link_class = ClassOf(info.transport);
+  info.expected = ExpectedClass(policy_, self_, link.peer);
   PathMessage measured{.step = PathStep::kMeasured, .path = link.trying, .ok = true};
-  measured.text = measure.info.transport;
-  measured.bandwidth = measure.info.bandwidth_bytes_per_second;
-  measured.latency_ns = static_cast<uint64_t>(absl::ToInt64Nanoseconds(measure.info.latency));
+  measured.text = info.transport;
+  measured.cost = info.cost;
   host_.SendPath(id, measured);
-  link.per_operation = measure.per_operation;
-  const absl::Status allowed = CheckPolicy(policy_, link.peer.self, measure.info);
+  const absl::Status allowed = CheckPolicy(policy_, link.peer.self, info);
   link.state = allowed.ok() ? State::kUp : State::kFailed;
   if (!allowed.ok()) return host_.PathFailed(id, allowed);
-  host_.PathReady(id, measure.info);
+  host_.PathReady(id, info);
 }
 
 void UcxWriterPaths::Post(LinkId id, DataWrite write) {
@@ -188,11 +212,13 @@ void UcxWriterPaths::Post(LinkId id, DataWrite write) {
 void UcxWriterPaths::Close(LinkId id) {
   Link& link = links_[id];  // perhaps never prepared
   link.state = State::kClosing;
+  EndMeasure(id);
   Retire(link);
 }
 
 bool UcxWriterPaths::Step(absl::Time now) {
   bool moved = false;
+  MeasureNext(now);
   for (auto& [id, link] : links_) {
     if (link.path == nullptr) continue;
     moved |= link.path->Step(now);
@@ -231,11 +257,6 @@ std::vector<LinkId> UcxWriterPaths::TakeClosed() {
     }
   }
   return closed;
-}
-
-absl::Duration UcxWriterPaths::per_operation(LinkId link) const {
-  const auto found = links_.find(link);
-  return found == links_.end() ? absl::ZeroDuration() : found->second.per_operation;
 }
 
 std::string UcxWriterPaths::fallback(LinkId link) const {

@@ -7,17 +7,21 @@
 // messages over plain sockets, then over UCX.  What was tried and why it did not come up is
 // remembered per link: a fallback to a slower path is never silent.
 //
-// Thread:     the reactor's.  Ownership: workers, pool and host outlive it, except that the
+// Paths are measured one at a time, so that they do not measure one another.
+//
+// Thread:     the reactor's.  Ownership: workers, region and host outlive it, except that the
 //             workers are destroyed before it when the reactor ends.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
 #include "kv_transfer/ucx_path.h"
+#include "kv_transfer/ucx_region.h"
 #include "kv_transfer/ucx_worker.h"
 
 namespace baton::kv {
@@ -27,13 +31,13 @@ class UcxWriterPaths {
   // Workers may be null: that path is not available here.  `pool`: all that writes come from,
   // the staging area included.
   UcxWriterPaths(const PathPolicy& policy, const ProcessId& self, UcxWorker* memory,
-                 UcxWorker* messages, absl::Span<const uint8_t> pool, SocketPoller& poller,
-                 PathHost& host)
+                 UcxWorker* messages, UcxRegion& region, SocketPoller& poller, PathHost& host)
       : policy_(policy),
         self_(self),
         memory_(memory),
         messages_(messages),
-        pool_(pool),
+        region_(region),
+        pool_(region.memory()),
         poller_(poller),
         host_(host) {}
 
@@ -49,12 +53,12 @@ class UcxWriterPaths {
   // Links whose Close is complete, each once.
   std::vector<LinkId> TakeClosed();
 
-  // Zero and "" for links that are not up.
-  absl::Duration per_operation(LinkId link) const;
+  // "" for links that are not up.
   std::string fallback(LinkId link) const;
 
  private:
-  enum class State : uint8_t { kProposed, kMeasuring, kUp, kFailed, kClosing };
+  // kAgreed: the owner waits for the measurement, and this one for its turn.
+  enum class State : uint8_t { kProposed, kAgreed, kMeasuring, kUp, kFailed, kClosing };
   struct Link {
     Hello peer;
     State state = State::kProposed;
@@ -62,7 +66,7 @@ class UcxWriterPaths {
     std::unique_ptr<UcxPath> path;
     std::vector<std::unique_ptr<UcxPath>> retired;  // closing
     std::string tried;                              // what did not come up, and why
-    absl::Duration per_operation;
+    uint64_t token = 0;                             // the owner's name for the link
   };
 
   void TryNext(LinkId id, Link& link);
@@ -74,15 +78,20 @@ class UcxWriterPaths {
   void Retire(Link& link);
   void NotThis(LinkId id, Link& link, const absl::Status& why);
   void Judge(LinkId id, Link& link);
+  void MeasureNext(absl::Time now);
+  void EndMeasure(LinkId id);
 
   const PathPolicy policy_;
   const ProcessId self_;
   UcxWorker* const memory_;
   UcxWorker* const messages_;
+  UcxRegion& region_;
   const absl::Span<const uint8_t> pool_;
   SocketPoller& poller_;
   PathHost& host_;
+  const double sums_bandwidth_ = SumsBandwidth();
   uint64_t last_key_ = 0;
+  std::optional<LinkId> measuring_;  // has the probe region
   absl::btree_map<LinkId, Link> links_;
 };
 

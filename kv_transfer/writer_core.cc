@@ -145,18 +145,19 @@ DataWrite WriterCore::MakeWrite(const Push& push, const Link& link, uint32_t lay
   return write;
 }
 
-void WriterCore::PartOver(WriteId id, uint64_t bytes, const absl::Status& status) {
+void WriterCore::PartOver(WriteId id, uint64_t bytes, bool summed, const absl::Status& status) {
   const auto it = splits_.find(id);
   if (it == splits_.end()) {
-    Emit(WriteDone{id, status, status.ok() ? bytes : 0});
+    Emit(WriteDone{id, status, status.ok() ? bytes : 0, summed});
     return;
   }
   Split& split = it->second;
   split.status.Update(status);
   split.bytes += bytes;
+  split.summed = split.summed || summed;
   ENSURE(split.left > 0);
   if (--split.left > 0) return;
-  Emit(WriteDone{id, split.status, split.status.ok() ? split.bytes : 0});
+  Emit(WriteDone{id, split.status, split.status.ok() ? split.bytes : 0, split.summed});
   splits_.erase(it);
 }
 
@@ -192,20 +193,25 @@ void WriterCore::Post(Link& link, Flow& flow, std::optional<StagingArea::Piece> 
     ConvertInto(*piece, *flow.plan, next.write);
   }
   const bool memory = link.info.data_path == 'A';
-  if (push->second.summed && !memory) AddSums(next.write);
+  const bool summed = push->second.summed;
+  flow.meter.Posted(io_.Now());
+  if (summed && !memory) AddSums(next.write);
   posted_[number] = {.id = next.id,
                      .key = key,
                      .link = link.id,
-                     .bytes = next.write.bytes,
+                     .work = {.bytes = next.write.bytes,
+                              .operations = next.write.copies.size(),
+                              .summed_bytes = summed ? next.write.bytes : 0},
                      .pieces = static_cast<uint32_t>(next.write.header.targets.size()),
                      .staged = piece,
                      .ended = false,
                      .answered = memory,
                      .status = absl::OkStatus()};
-  if (push->second.summed && memory) posted_[number].to_sum = next.write;
+  if (summed && memory) posted_[number].to_sum = next.write;
   if (flow.writes == 0) link.moved = now_;
   flow.bytes += next.write.bytes;
   ++flow.writes;
+  Measure(link, flow, std::nullopt);
   ++owners_.at(key.owner).posted[key.generation];
   io_.Post(link.id, std::move(next.write));
 }
@@ -283,7 +289,7 @@ void WriterCore::DropWaiting(LinkId link, GrantKey key, const absl::Status& why)
   for (Waiting& waiting : flow->second.waiting) {
     if (waiting.write.header.key == key) {
       --writes_waiting_;
-      PartOver(waiting.id, 0, why);
+      PartOver(waiting.id, 0, false, why);
     } else {
       kept.push_back(std::move(waiting));
     }
@@ -346,20 +352,40 @@ void WriterCore::FinishIfOver(uint64_t number) {
   const Posted posted = std::move(it->second);
   posted_.erase(it);
   Flow& flow = flows_.at(posted.link);
-  ENSURE(flow.writes > 0 && flow.bytes >= posted.bytes);
+  ENSURE(flow.writes > 0 && flow.bytes >= posted.work.bytes);
   --flow.writes;
-  flow.bytes -= posted.bytes;
+  flow.bytes -= posted.work.bytes;
+  const auto span = flow.meter.Ended(posted.work, posted.status.ok(), io_.Now());
   if (Link* link = Find(posted.link)) {
     link->moved = flow.writes > 0 ? now_ : absl::InfiniteFuture();
+    Measure(*link, flow, span);
   }
   if (posted.status.ok()) {
     const auto push = pushes_.find(posted.key);
     if (push != pushes_.end()) push->second.pieces_done += posted.pieces;
   }
-  PartOver(posted.id, posted.bytes, posted.status);
+  PartOver(posted.id, posted.work.bytes, posted.work.summed_bytes > 0, posted.status);
   Drained(posted.key.owner, posted.key.generation);
   PostWaiting(posted.link);
   BeRebornIfDrained();
+}
+
+void WriterCore::Measure(Link& link, Flow& flow, const std::optional<LinkSample>& span) {
+  // The first write of a link goes on from what the probe found.
+  if (flow.estimate.updated() == absl::InfinitePast()) {
+    flow.estimate = LinkEstimate(link.info.cost, link.info.measured);
+  }
+  if (span.has_value()) flow.estimate.Add(*span, io_.Now());
+  link.info.cost = flow.estimate.cost();
+  link.info.measured = flow.estimate.updated();
+  link.info.in_flight_bytes = flow.bytes;
+}
+
+LinkReport WriterCore::Report(const Link& link) const {
+  if (link.state != LinkState::kUp) return {};
+  return {.cost = link.info.cost,
+          .age = std::max(absl::ZeroDuration(), now_ - link.info.measured),
+          .in_flight_bytes = link.info.in_flight_bytes};
 }
 
 // One write less is out under the generation.

@@ -19,6 +19,8 @@
 // into a piece of the staging area, which is free again when the write has ended.  From there on
 // it is as any write: its bytes, sums and bounds are those of the owner's layout.
 //
+// What writes take keeps the link's cost true (link_cost.h), which heartbeats tell the owner.
+//
 // Thread:     the driver's.  Cost: log(pushes) per call, a pass over bytes that get sums, and two
 //             over bytes that are converted; nothing waits.
 // Bounds (K5): bytes and writes in flight per link, writes waiting, pushes, closed generations,
@@ -39,6 +41,7 @@
 #include "base/ids.h"
 #include "kv_transfer/conversion.h"
 #include "kv_transfer/link_core.h"
+#include "kv_transfer/link_cost.h"
 #include "kv_transfer/link_io.h"
 #include "kv_transfer/staging.h"
 #include "kv_transfer/ticket.h"
@@ -104,7 +107,7 @@ class WriterCore final : public LinkCore {
     WriteId id;
     GrantKey key;
     LinkId link;
-    uint64_t bytes = 0;
+    LinkWork work;
     uint32_t pieces = 0;
     std::optional<StagingArea::Piece> staged;
     bool ended = false;     // WriteEnded came
@@ -119,11 +122,14 @@ class WriterCore final : public LinkCore {
     uint64_t bytes = 0;
     uint32_t writes = 0;
     uint32_t staged = 0;  // of the writes
+    LinkMeter meter;
+    LinkEstimate estimate;
   };
   // A Write that became several.
   struct Split {
     uint32_t left = 0;
     uint64_t bytes = 0;
+    bool summed = false;
     absl::Status status;
   };
   // One incarnation of an owner: what may never be written there again, and what still is.
@@ -141,6 +147,7 @@ class WriterCore final : public LinkCore {
   void Received(Link& link, const Frame& frame) override;
   void HeartbeatArrived(Link& link, const Heartbeat& heartbeat) override;
   Generation LowestOpen(const Link&) const override { return Generation(0); }
+  LinkReport Report(const Link& link) const override;
   void LinkEnded(const Link& link, const absl::Status& why, bool silent) override;
   bool accepts_links() const override { return !fenced_; }
 
@@ -156,7 +163,7 @@ class WriterCore final : public LinkCore {
   DataWrite MakeWrite(const Push& push, const Link& link, uint32_t layer,
                       absl::Span<const WritePiece> pieces) const;
   // The write, or a part of it, is over.
-  void PartOver(WriteId id, uint64_t bytes, const absl::Status& status);
+  void PartOver(WriteId id, uint64_t bytes, bool summed, const absl::Status& status);
   void PostWaiting(LinkId link);
   void Post(Link& link, Flow& flow, std::optional<StagingArea::Piece> piece);
   void ConvertInto(StagingArea::Piece piece, const ConversionPlan& plan, DataWrite& write);
@@ -165,6 +172,8 @@ class WriterCore final : public LinkCore {
   void SayWritten(Posted& posted);
   void Drained(Incarnation owner, Generation generation);
   void FinishIfOver(uint64_t write);
+  // Posted or ended: what is known of the link.
+  void Measure(Link& link, Flow& flow, const std::optional<LinkSample>& span);
   void SayQuietIfDrained(Incarnation owner, Generation generation);
   void BeRebornIfDrained();
 

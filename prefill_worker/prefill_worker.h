@@ -157,14 +157,15 @@ class PrefillWorker {
     bool push_over = false;  // PushEnded, Abandon or SendCommit: no more writes
     uint32_t writes_out = 0;
     uint64_t pieces_written = 0;  // (layer, block) pairs
-    uint64_t bytes_written = 0;   // of them, in the owner's layout
     uint64_t moved = 0;           // its last move, as `moves_` counts them
     uint64_t reported = 0;        // the move that its last Progress told of
     std::optional<OutputToken> first_token;
     absl::Time backstop;
     absl::Time next_progress;
     absl::Time received, started, computed_at, busy_since, last_write_at;
-    absl::Duration transfer;  // with at least one write outstanding
+    absl::Duration transfer;     // with at least one write outstanding
+    LinkWork work{.starts = 0};  // of its writes; bytes once written, in the owner's layout
+    LinkCost cost;               // of the link, as it was known before the first of them
   };
   struct WriteRecord {
     uint64_t job = 0;
@@ -199,6 +200,7 @@ class PrefillWorker {
   void PostAllLayers(Job& job, uint32_t begin, uint32_t end, absl::Time now);
   void CommitIfComplete(Job& job, absl::Time now);
   PromptStats StatsOf(const Job& job) const;
+  void NoteSpeed(const PromptStats& stats);
   const kv::PeerUp* OwnerOf(const Job& job) const;
   std::string About(const Job& job) const;  // for failpoints: attempt and owner
   void Emit(StreamId stream, FromWorker message, bool last = false);
@@ -227,6 +229,7 @@ class PrefillWorker {
   absl::btree_map<kv::GrantKey, uint64_t> by_grant_;
   absl::btree_map<kv::WriteId, WriteRecord> writes_;
   absl::btree_map<Incarnation, kv::PeerUp> links_;
+  double tokens_per_second_ = 0;  // of prompts computed lately; 0: of none
   uint64_t queued_tokens_ = 0;
   uint32_t queued_ = 0;
   uint32_t active_ = 0;  // own blocks

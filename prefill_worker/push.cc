@@ -12,6 +12,24 @@
 #include "prefill_worker/prefill_worker.h"
 
 namespace baton::prefill {
+namespace {
+
+constexpr uint32_t kSpeedTokensMin = 64;  // a shorter prompt tells little of speed
+constexpr double kSpeedWeight = 0.25;
+
+// How many runs are contiguous at both ends; pieces in the order of their targets.
+uint64_t RunsOf(const std::vector<kv::WritePiece>& pieces, const std::vector<BlockIndex>& targets) {
+  uint64_t runs = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const bool goes_on =
+        i > 0 && pieces[i].source == pieces[i - 1].source + 1 &&
+        targets.at(pieces[i].target_index) == targets.at(pieces[i - 1].target_index) + 1;
+    runs += !goes_on;
+  }
+  return runs;
+}
+
+}  // namespace
 
 bool PrefillWorker::PollTransport(absl::Time now) {
   std::vector<kv::TransportEvent> events;
@@ -25,6 +43,9 @@ bool PrefillWorker::PollTransport(absl::Time now) {
       links_[up->peer.incarnation] = *up;
     } else if (const auto* down = std::get_if<kv::PeerDown>(&event)) {
       links_.erase(down->peer.incarnation);  // its pushes end by PushEnded
+    } else if (const auto* measured = std::get_if<kv::PeerMeasured>(&event)) {
+      const auto link = links_.find(measured->peer.incarnation);
+      if (link != links_.end()) link->second.link = measured->link;
     } else if (const auto* reborn = std::get_if<kv::Reborn>(&event)) {
       OnReborn(*reborn);
     } else {
@@ -110,7 +131,14 @@ void PrefillWorker::Post(Job& job, uint32_t layer, uint32_t begin, uint32_t end,
   const kv::WriteId id(next_write_++);
   const auto blocks = static_cast<uint32_t>(pieces.size());
   writes_[id] = {job.key, layer, blocks};
-  if (job.writes_out++ == 0) job.busy_since = now;
+  if (job.work.operations == 0) {
+    if (const kv::PeerUp* owner = OwnerOf(job)) job.cost = owner->link.cost;
+  }
+  job.work.operations += RunsOf(pieces, job.ticket.blocks);
+  if (job.writes_out++ == 0) {
+    job.busy_since = now;
+    ++job.work.starts;
+  }
   Log(PushEvent::Kind::kPosted, job, layer, blocks, now);
   transport_.Write(id, job.ticket.key, layer, pieces);
   BATON_FAILPOINT("prefill.first_write");
@@ -137,7 +165,8 @@ void PrefillWorker::OnWriteDone(const kv::WriteDone& done, absl::Time now) {
                 absl::UnavailableError(absl::StrCat("kv write: ", done.status.message())));
   }
   job.pieces_written += write.blocks;
-  job.bytes_written += done.bytes;
+  job.work.bytes += done.bytes;
+  if (done.summed) job.work.summed_bytes += done.bytes;
   job.moved = ++moves_;
   job.last_write_at = now;
   Log(PushEvent::Kind::kWritten, job, write.layer, write.blocks, now);
@@ -184,12 +213,14 @@ void PrefillWorker::CommitIfComplete(Job& job, absl::Time now) {
   commit.compute = stats.compute;
   commit.transfer = stats.transfer;
   commit.exposed = stats.exposed;
+  commit.predicted = stats.predicted;
   BATON_FAILPOINT_ABOUT("prefill.all_written", About(job));
   transport_.SendCommit(commit);
   BATON_FAILPOINT("prefill.committed");
   job.push_over = true;
   Log(PushEvent::Kind::kCommitted, job, layout_.layers, stats.kv_blocks, now);
   ++totals_.committed;
+  NoteSpeed(stats);
   if (const kv::PeerUp* owner = OwnerOf(job)) {
     ++totals_.pushed[{owner->peer.worker, owner->link.transport}].pushes;
   }
@@ -204,13 +235,21 @@ PromptStats PrefillWorker::StatsOf(const Job& job) const {
   stats.cached_tokens = job.cached_tokens;
   stats.computed_tokens = job.sequence.size() - job.cached_tokens;
   stats.kv_blocks = static_cast<uint32_t>(job.ticket.blocks.size());
-  stats.kv_bytes = job.bytes_written;
+  stats.kv_bytes = job.work.bytes;
   if (const kv::PeerUp* owner = OwnerOf(job)) stats.transport = owner->link.transport;
   stats.queued = job.started - job.received;
   stats.compute = job.computed_at - job.started;
   stats.transfer = job.transfer;
   stats.exposed = std::max(absl::ZeroDuration(), job.last_write_at - job.computed_at);
+  stats.predicted = job.cost.Predict(job.work);
   return stats;
+}
+
+// For the router: what part of a push hides behind the computation.
+void PrefillWorker::NoteSpeed(const PromptStats& stats) {
+  if (stats.computed_tokens < kSpeedTokensMin || stats.compute <= absl::ZeroDuration()) return;
+  const double speed = stats.computed_tokens / absl::ToDoubleSeconds(stats.compute);
+  tokens_per_second_ += (tokens_per_second_ > 0 ? kSpeedWeight : 1) * (speed - tokens_per_second_);
 }
 
 const kv::PeerUp* PrefillWorker::OwnerOf(const Job& job) const {

@@ -5,9 +5,10 @@
 //
 // Pure scoring over a picture of the workers.  The cost of a worker is counted in prompt
 // tokens: what waits there already, plus what of this sequence it would have to compute
-// beyond the prefix it probably has cached.  Only pairs with a live link and equal model
-// fingerprints are considered.  Ties rotate with the request number, so that an idle cluster
-// is used evenly and one seed gives one placement.
+// beyond the prefix it probably has cached, plus what of the push its link would not hide
+// behind that computation.  Only pairs with a live link and equal model fingerprints are
+// considered.  Ties rotate with the request number, so that an idle cluster is used evenly and
+// one seed gives one placement.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,10 @@ struct Placement {
 // Nothing only if there is no decode candidate.
 std::optional<Placement> Place(const Question& question, absl::Span<const Candidate> decodes,
                                absl::Span<const Candidate> prefills);
+
+// What of a push from `prefill` to `decode` is not hidden behind its computation, counted in
+// tokens that the writer computes in that time.  0 if the link's cost or the speed is not known.
+uint64_t ExposedTokens(const Question& question, const Candidate& decode, const Candidate& prefill);
 
 // Whether `decode` says that it can exchange KV with this life of `prefill` now.
 bool Linked(const WorkerStatus& decode, const WorkerStatus& prefill);

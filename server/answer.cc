@@ -102,6 +102,10 @@ void Answer::OnOver(router::Over over) {
        {"ttft_ms", absl::ToDoubleMilliseconds(end.first_content)},
        {"duration_ms", absl::ToDoubleMilliseconds(end.duration)},
        {"attempts", over.attempts},
+       {"kv_transport", over.prompt.transport},
+       {"kv_transfer_ms", absl::ToDoubleMilliseconds(over.prompt.transfer)},
+       {"kv_predicted_ms", absl::ToDoubleMilliseconds(over.prompt.predicted)},
+       {"kv_exposed_ms", absl::ToDoubleMilliseconds(over.prompt.exposed)},
        {"status", over.status.ok() ? "OK" : over.status.ToString()}});
   end.over = std::move(over);
   listener_->OnEnd(choice_, std::move(end));

@@ -45,7 +45,4 @@ class ChildProcess {
   std::string partial_;
 };
 
-// The status of GET `path` at host:port, and its body; 0 if there is no answer in a short time.
-int HttpGet(const std::string& host, uint16_t port, const std::string& path, std::string* body);
-
 }  // namespace baton::server

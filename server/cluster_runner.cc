@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "server/ask_http.h"
 #include "server/command_line.h"
 #include "server/role_host.h"
 

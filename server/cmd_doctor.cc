@@ -27,11 +27,15 @@
 #ifdef BATON_UCX
 #include "kv_transfer/ucx_devices.h"
 #endif
+#include "server/ask_http.h"
 #include "server/commands.h"
 #include "server/config_flags.h"
+#include "server/link_matrix.h"
 
 namespace baton::server {
 namespace {
+
+constexpr uint32_t kPromptTokens = 1024;  // for which links are compared
 
 enum class Verdict { kOk, kWarn, kFail };
 
@@ -251,6 +255,44 @@ void CheckTransports(const config::Config&, Findings* findings) {
 }
 #endif
 
+void ShowLink(const std::string& worker, const ShownWorker& shown, const ShownLink& link,
+              Findings* findings) {
+  std::string what = absl::StrFormat(
+      "link: %s -> %s over %s: latency %.1f us, %.2f us a run, %.2f GB/s, measured %.0f s ago, "
+      "%.1f MiB in flight",
+      worker, link.peer, link.transport, absl::ToDoubleMicroseconds(link.cost.latency),
+      absl::ToDoubleMicroseconds(link.cost.per_operation), link.cost.bandwidth * 1e-9,
+      absl::ToDoubleSeconds(link.age), link.in_flight_bytes / (1 << 20));
+  if (shown.kv_block_bytes > 0) {
+    absl::StrAppendFormat(&what, "; a prompt of %d tokens takes %.2f ms", kPromptTokens,
+                          absl::ToDoubleMilliseconds(PredictPrompt(shown, link, kPromptTokens)));
+  }
+  const bool certain = !link.expected.empty() && link.expected != "any";
+  if (!certain || link.expected == link.link_class) return findings->Add(Verdict::kOk, what);
+  findings->Add(Verdict::kWarn,
+                absl::StrCat(what, "; it is ", link.link_class, ", not ", link.expected),
+                "kv_transfer.transport and the findings above say which paths there are");
+}
+
+// The links of a running cluster, as the writers know them.
+void CheckLinks(const config::Config& config, Findings* findings) {
+  size_t answers = 0, links = 0;
+  for (const config::Worker& worker : config.workers.prefill) {
+    std::string page;
+    if (HttpGet(worker.admin.host, worker.admin.port, "/metrics", &page) != 200) continue;
+    ++answers;
+    const ShownWorker shown = ReadLinks(page);
+    for (const ShownLink& link : shown.links) ShowLink(worker.name, shown, link, findings);
+    links += shown.links.size();
+  }
+  if (answers == 0) {
+    findings->Add(Verdict::kOk, "links: no prefill worker runs, so none are measured");
+  } else if (links == 0) {
+    findings->Add(Verdict::kWarn, "links: prefill workers run, and none has a link",
+                  "their logs say why decode workers cannot be reached or refuse");
+  }
+}
+
 int RunDoctor(const CommandLine& line) {
   Findings findings;
   const auto config = LoadConfig(line);
@@ -269,6 +311,7 @@ int RunDoctor(const CommandLine& line) {
   CheckElements(*config, &findings);
   CheckPorts(*config, &findings);
   CheckTransports(*config, &findings);
+  CheckLinks(*config, &findings);
   return findings.failed() ? kExitFailure : kExitOk;
 }
 

@@ -125,7 +125,8 @@ json KvJson(const pb::KvTimings& kv) {
           {"transport", kv.transport()},
           {"compute_ms", kv.compute_ms()},
           {"transfer_ms", kv.transfer_ms()},
-          {"exposed_ms", kv.exposed_ms()}};
+          {"exposed_ms", kv.exposed_ms()},
+          {"predicted_ms", kv.predicted_ms()}};
 }
 
 void PrintJson(const Answer& answer, bool logprobs) {
@@ -159,9 +160,11 @@ void PrintSummary(const Answer& answer) {
                Percentile(answer.gaps_ms, 0.99));
   const pb::KvTimings& kv = summary.kv();
   if (kv.bytes() > 0) {
-    std::fprintf(stderr, "; KV %.2f MB over %s, compute %.1f ms, exposed %.2f ms",
+    std::fprintf(stderr,
+                 "; KV %.2f MB over %s, compute %.1f ms, transfer %.2f ms (predicted %.2f), "
+                 "exposed %.2f ms",
                  static_cast<double>(kv.bytes()) * 1e-6, kv.transport().c_str(), kv.compute_ms(),
-                 kv.exposed_ms());
+                 kv.transfer_ms(), kv.predicted_ms(), kv.exposed_ms());
   }
   std::fprintf(stderr, "]\n");
 }

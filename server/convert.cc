@@ -76,6 +76,7 @@ void PutStats(const PromptStats& from, pb::PromptStats* to) {
   to->set_compute_ns(absl::ToInt64Nanoseconds(from.compute));
   to->set_transfer_ns(absl::ToInt64Nanoseconds(from.transfer));
   to->set_exposed_ns(absl::ToInt64Nanoseconds(from.exposed));
+  to->set_predicted_ns(absl::ToInt64Nanoseconds(from.predicted));
 }
 
 struct PutToWorker {
@@ -217,8 +218,8 @@ absl::StatusOr<std::vector<uint8_t>> GetTicket(const std::string& from) {
 
 absl::StatusOr<PromptStats> GetStats(const pb::PromptStats& from) {
   if (from.transport().size() > kTextMax) return Invalid("stats.transport is too long");
-  for (const int64_t time :
-       {from.queued_ns(), from.compute_ns(), from.transfer_ns(), from.exposed_ns()}) {
+  for (const int64_t time : {from.queued_ns(), from.compute_ns(), from.transfer_ns(),
+                             from.exposed_ns(), from.predicted_ns()}) {
     if (time < 0 || time > kRemainingMax) return Invalid("stats: a duration is out of range");
   }
   PromptStats to;
@@ -232,6 +233,26 @@ absl::StatusOr<PromptStats> GetStats(const pb::PromptStats& from) {
   to.compute = absl::Nanoseconds(from.compute_ns());
   to.transfer = absl::Nanoseconds(from.transfer_ns());
   to.exposed = absl::Nanoseconds(from.exposed_ns());
+  to.predicted = absl::Nanoseconds(from.predicted_ns());
+  return to;
+}
+
+// What is no rate is not known.
+double RateOf(double said) { return std::isfinite(said) && said > 0 ? said : 0; }
+
+absl::StatusOr<LinkStatus> GetLink(const pb::LinkStatus& from) {
+  LinkStatus to;
+  ASSIGN_OR_RETURN(to.peer, GetRef(from.peer()));
+  if (from.transport().size() > kTextMax) return Invalid("status.links: transport");
+  for (const int64_t time : {from.latency_ns(), from.per_operation_ns()}) {
+    if (time < 0 || time > kRemainingMax) return Invalid("status.links: a time is out of range");
+  }
+  to.transport = from.transport();
+  to.cost.latency = absl::Nanoseconds(from.latency_ns());
+  to.cost.per_operation = absl::Nanoseconds(from.per_operation_ns());
+  to.cost.bandwidth = RateOf(from.bandwidth());
+  to.cost.sums_bandwidth = RateOf(from.sums_bandwidth());
+  to.in_flight_bytes = from.in_flight_bytes();
   return to;
 }
 
@@ -304,9 +325,15 @@ void ToProto(const WorkerStatus& from, pb::WorkerStatus* to) {
     pb::LinkStatus* link = to->add_links();
     PutRef(one.peer, link->mutable_peer());
     link->set_transport(one.transport);
-    link->set_bandwidth(one.bandwidth_bytes_per_second);
-    link->set_latency_ns(absl::ToInt64Nanoseconds(one.latency));
+    link->set_bandwidth(one.cost.bandwidth);
+    link->set_latency_ns(absl::ToInt64Nanoseconds(one.cost.latency));
+    link->set_per_operation_ns(absl::ToInt64Nanoseconds(one.cost.per_operation));
+    link->set_sums_bandwidth(one.cost.sums_bandwidth);
+    link->set_in_flight_bytes(one.in_flight_bytes);
   }
+  to->set_kv_layers(from.kv_layers);
+  to->set_kv_block_bytes(from.kv_block_bytes);
+  to->set_prompt_tokens_per_second(from.prompt_tokens_per_second);
 }
 
 absl::StatusOr<ToWorker> FromProto(const pb::ToWorker& from, const ConvertLimits& limits) {
@@ -376,15 +403,12 @@ absl::StatusOr<WorkerStatus> FromProto(const pb::WorkerStatus& from) {
   to.attempts = from.attempts();
   to.waiting_tokens = from.waiting_tokens();
   for (const pb::LinkStatus& one : from.links()) {
-    LinkStatus link;
-    ASSIGN_OR_RETURN(link.peer, GetRef(one.peer()));
-    if (one.transport().size() > kTextMax) return Invalid("status.links: transport");
-    link.transport = one.transport();
-    link.bandwidth_bytes_per_second =
-        std::isfinite(one.bandwidth()) && one.bandwidth() > 0 ? one.bandwidth() : 0;
-    link.latency = absl::Nanoseconds(one.latency_ns());
+    ASSIGN_OR_RETURN(LinkStatus link, GetLink(one));
     to.links.push_back(std::move(link));
   }
+  to.kv_layers = from.kv_layers();
+  to.kv_block_bytes = from.kv_block_bytes();
+  to.prompt_tokens_per_second = RateOf(from.prompt_tokens_per_second());
   return to;
 }
 

@@ -196,6 +196,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<pb::GenerateResponse>
     kv->set_compute_ms(absl::ToDoubleMilliseconds(prompt.compute));
     kv->set_transfer_ms(absl::ToDoubleMilliseconds(prompt.transfer));
     kv->set_exposed_ms(absl::ToDoubleMilliseconds(prompt.exposed));
+    kv->set_predicted_ms(absl::ToDoubleMilliseconds(prompt.predicted));
   }
 
   void Queue(pb::GenerateResponse response) {

@@ -36,6 +36,12 @@ constexpr double kStageBounds[] = {.0001, .0005, .001, .0025, .005, .01, .025, .
 constexpr double kTransferBounds[] = {.0001, .00025, .0005, .001, .0025, .005, .01, .025,
                                       .05,   .1,     .25,   .5,   1,     2.5,  5,   10};
 
+// Measured time by predicted time.
+constexpr double kRatioBounds[] = {.25, .5, .67, .8, .9, 1, 1.1, 1.25, 1.5, 2, 4, 8};
+// What a worker says of a transport is a label only if it is one of these: labels are bounded.
+constexpr std::array<absl::string_view, kTransportLabels> kTransports = {
+    "posix", "sysv", "tcp", "ucx_tcp", "rc_verbs", "rc_mlx5", "dc_mlx5", "other"};
+
 }  // namespace
 
 absl::string_view PathName(router::Path path) { return kPathNames[static_cast<size_t>(path)]; }
@@ -104,6 +110,12 @@ FrontendMetrics::FrontendMetrics(Metrics* metrics) : metrics_(metrics) {
       "baton_kv_transfer_exposed_seconds",
       "Per push: from the last layer computed to its last byte visible at decode.",
       kTransferBounds);
+  for (size_t i = 0; i < kTransports.size(); ++i) {
+    predicted_[i] = metrics->AddHistogram(
+        "baton_kv_transfer_measured_to_predicted_ratio",
+        "Per push: its transfer time by what was predicted of its link; above 1: it took longer.",
+        kRatioBounds, {{"transport", std::string(kTransports[i])}});
+  }
 }
 
 void FrontendMetrics::FirstToken(router::Path path, absl::Duration since_received) {
@@ -132,7 +144,15 @@ void FrontendMetrics::Over(const router::Over& over, uint32_t completion_tokens,
   if (over.prompt.pushed) {
     transfer_.Observe(absl::ToDoubleSeconds(over.prompt.transfer));
     exposed_.Observe(absl::ToDoubleSeconds(over.prompt.exposed));
+    ObservePrediction(over.prompt);
   }
+}
+
+void FrontendMetrics::ObservePrediction(const PromptStats& prompt) {
+  if (prompt.predicted <= absl::ZeroDuration()) return;
+  size_t at = 0;
+  while (at + 1 < kTransports.size() && kTransports[at] != prompt.transport) ++at;
+  predicted_[at].Observe(absl::FDivDuration(prompt.transfer, prompt.predicted));
 }
 
 void FrontendMetrics::Http(absl::string_view route, int status) {

@@ -22,6 +22,7 @@
 namespace baton::server {
 
 inline constexpr char kVersion[] = "0.1.0";
+inline constexpr size_t kTransportLabels = 8;
 
 absl::string_view PathName(router::Path path);           // none, colocated, …
 absl::string_view OutcomeName(router::Outcome outcome);  // stop, length, …
@@ -45,6 +46,8 @@ class FrontendMetrics {
   void Http(absl::string_view route, int status);
 
  private:
+  void ObservePrediction(const PromptStats& prompt);
+
   static constexpr size_t kPaths = 4, kOutcomes = 6, kStages = 7;
   Metrics* const metrics_;
   std::array<std::array<Counter, kPaths>, kOutcomes> requests_;
@@ -52,6 +55,7 @@ class FrontendMetrics {
   std::array<Histogram, kStages> stages_;
   Counter computed_tokens_, cached_tokens_, generated_tokens_, resumes_;
   Histogram transfer_, exposed_;
+  std::array<Histogram, kTransportLabels> predicted_;  // by transport
 };
 
 }  // namespace baton::server

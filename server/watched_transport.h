@@ -29,6 +29,7 @@ class TransportWatch {
     for (size_t i = from; i < events.size(); ++i) {
       if (const auto* up = std::get_if<kv::PeerUp>(&events[i])) Up(*up);
       if (const auto* down = std::get_if<kv::PeerDown>(&events[i])) Down(*down);
+      if (const auto* measured = std::get_if<kv::PeerMeasured>(&events[i])) Measured(*measured);
       if (const auto* reborn = std::get_if<kv::Reborn>(&events[i])) {
         LogWarn("an owner had declared this process dead; it goes on under a new incarnation",
                 {{"incarnation", ToString(reborn->incarnation)}});
@@ -56,13 +57,21 @@ class TransportWatch {
 
  private:
   void Up(const kv::PeerUp& up) {
-    LogInfo("link up", {{"peer", up.peer.worker},
-                        {"peer_incarnation", ToString(up.peer.incarnation)},
-                        {"transport", up.link.transport},
-                        {"data_path", std::string(1, up.link.data_path)},
-                        {"bandwidth_bytes_per_second", up.link.bandwidth_bytes_per_second},
-                        {"latency_us", absl::ToDoubleMicroseconds(up.link.latency)},
-                        {"conversion", up.link.conversion}});
+    LogInfo("link up",
+            {{"peer", up.peer.worker},
+             {"peer_incarnation", ToString(up.peer.incarnation)},
+             {"transport", up.link.transport},
+             {"data_path", std::string(1, up.link.data_path)},
+             {"bandwidth_bytes_per_second", up.link.cost.bandwidth},
+             {"latency_us", absl::ToDoubleMicroseconds(up.link.cost.latency)},
+             {"per_operation_us", absl::ToDoubleMicroseconds(up.link.cost.per_operation)},
+             {"conversion", up.link.conversion}});
+    if (!up.link.expected.empty() && up.link.expected != up.link.link_class) {
+      LogWarn("the link is of another class than it should be; `baton doctor` may say why",
+              {{"peer", up.peer.worker},
+               {"expected", up.link.expected},
+               {"came_up", up.link.link_class}});
+    }
     if (up.link.mixed_numerics) {
       LogWarn(up.link.conversion.empty()
                   ? "the peer's arithmetic differs: answers depend on the path"
@@ -71,6 +80,11 @@ class TransportWatch {
     }
     MutexLock lock(&mutex_);
     links_[up.peer] = up;
+  }
+  void Measured(const kv::PeerMeasured& measured) {
+    MutexLock lock(&mutex_);
+    const auto link = links_.find(measured.peer);
+    if (link != links_.end()) link->second.link = measured.link;
   }
   void Down(const kv::PeerDown& down) {
     bool was_up = false;

@@ -125,6 +125,8 @@ std::vector<MetricFamily> BlockFamilies(const engine::BlockCounts& blocks,
                     MetricKind::kGauge, 1,
                     {{"block_size", absl::StrCat(kBlockTokens)},
                      {"num_blocks", absl::StrCat(layout.blocks)},
+                     {"layers", absl::StrCat(layout.layers)},
+                     {"block_bytes", absl::StrCat(layout.block_bytes() * layout.layers)},
                      {"dtype", engine::KvTypeName(layout.type)},
                      {"layout", "gqa"}})};
 }
@@ -254,24 +256,68 @@ std::string WorkerParts::Detail() const {
 }
 
 std::vector<MetricFamily> WorkerParts::TransportFamilies() const {
-  MetricFamily info{
-      "baton_transport_info", "Links that are up; the value is 1.", MetricKind::kGauge, {}};
-  MetricFamily bandwidth{
-      "baton_link_bandwidth_bytes_per_second", "Measured at connection.", MetricKind::kGauge, {}};
-  MetricFamily latency{
-      "baton_link_latency_seconds", "Measured at connection.", MetricKind::kGauge, {}};
+  std::vector<MetricFamily> families = {
+      {"baton_transport_info",
+       "Links that are up, their class and the one that should have come up; the value is 1.",
+       MetricKind::kGauge,
+       {}}};
   for (const kv::PeerUp& link : watch.links()) {
-    const MetricLabels labels = {{"peer", link.peer.worker}, {"transport", link.link.transport}};
-    MetricLabels with_path = labels;
-    with_path.emplace_back("data_path", std::string(1, link.link.data_path));
-    with_path.emplace_back("mixed_numerics", link.link.mixed_numerics ? "true" : "false");
-    with_path.emplace_back("conversion", link.link.conversion);
-    info.samples.push_back({std::move(with_path), 1});
-    bandwidth.samples.push_back({labels, link.link.bandwidth_bytes_per_second});
-    latency.samples.push_back({labels, absl::ToDoubleSeconds(link.link.latency)});
+    families[0].samples.push_back(
+        {{{"peer", link.peer.worker},
+          {"transport", link.link.transport},
+          {"data_path", std::string(1, link.link.data_path)},
+          {"class", link.link.link_class},
+          {"expected", link.link.expected.empty() ? "any" : link.link.expected},
+          {"mixed_numerics", link.link.mixed_numerics ? "true" : "false"},
+          {"conversion", link.link.conversion}},
+         1});
   }
-  std::vector<MetricFamily> families = {std::move(info), std::move(bandwidth), std::move(latency)};
+  for (MetricFamily& family : LinkFamilies()) families.push_back(std::move(family));
   if (role == Role::kDecode) families.push_back(ComparedBlocks());
+  return families;
+}
+
+// What is known of each link that is up.
+std::vector<MetricFamily> WorkerParts::LinkFamilies() const {
+  using Get = double (*)(const kv::LinkInfo& link, absl::Time now);
+  static constexpr struct {
+    const char* name;
+    const char* help;
+    Get get;
+  } kRows[] = {
+      {"baton_link_bandwidth_bytes_per_second", "Of writes, measured at connection and since.",
+       [](const kv::LinkInfo& link, absl::Time) { return link.cost.bandwidth; }},
+      {"baton_link_latency_seconds",
+       "Of a write on an idle link until it is known to be visible, beyond what its bytes take.",
+       [](const kv::LinkInfo& link, absl::Time) {
+         return absl::ToDoubleSeconds(link.cost.latency);
+       }},
+      {"baton_link_per_operation_seconds", "Of one more run of bytes in a write.",
+       [](const kv::LinkInfo& link, absl::Time) {
+         return absl::ToDoubleSeconds(link.cost.per_operation);
+       }},
+      {"baton_link_age_seconds", "Since the link was last measured, by a probe or a write.",
+       [](const kv::LinkInfo& link, absl::Time now) {
+         return std::max(0.0, absl::ToDoubleSeconds(now - link.measured));
+       }},
+      {"baton_link_in_flight_bytes", "Of writes that are outstanding.",
+       [](const kv::LinkInfo& link, absl::Time) {
+         return static_cast<double>(link.in_flight_bytes);
+       }},
+  };
+  std::vector<MetricFamily> families;
+  const absl::Time now = clock.Now();
+  const std::vector<kv::UcxLinkStatus> links = transport->Links();
+  for (const auto& row : kRows) {
+    MetricFamily& family = families.emplace_back();
+    family = {row.name, row.help, MetricKind::kGauge, {}};
+    for (const kv::UcxLinkStatus& link : links) {
+      if (link.view.state != kv::LinkState::kUp) continue;
+      family.samples.push_back(
+          {{{"peer", link.view.peer.worker}, {"transport", link.view.info.transport}},
+           row.get(link.view.info, now)});
+    }
+  }
   return families;
 }
 

@@ -69,6 +69,7 @@ class WorkerParts {
  private:
   absl::Status ListenAdmin();
   absl::Status MakeTransport(const engine::ModelSpec& spec, const std::string& isa);
+  std::vector<MetricFamily> LinkFamilies() const;
   MetricFamily ComparedBlocks() const;
 
   std::unique_ptr<HttpServer> admin_;

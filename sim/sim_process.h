@@ -35,6 +35,7 @@ class SimProcess final : public kv::OwnerTransport, public kv::WriterTransport, 
   void Close(kv::LinkId link, const absl::Status& why) override;
   void Prepare(kv::LinkId link, const kv::Hello& peer) override;
   void Post(kv::LinkId link, kv::DataWrite write) override;
+  absl::Time Now() const override { return now(); }
 
   void RingIfNews();
   // Bytes reach this pool.  Unwatched, they abort if the generation is settled (K2).

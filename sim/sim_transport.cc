@@ -273,10 +273,10 @@ void SimFabric::Prepare(SimProcess* from, kv::LinkId link) {
     }
   }
   const SimPairConfig& config = pairs_[wire->pair].config;
-  const kv::LinkInfo info{.transport = config.path == 'A' ? "sim-a" : "sim-b",
-                          .data_path = config.path,
-                          .bandwidth_bytes_per_second = config.bandwidth_bytes_per_second,
-                          .latency = options_.delay_max};
+  const kv::LinkInfo info{
+      .transport = config.path == 'A' ? "sim-a" : "sim-b",
+      .data_path = config.path,
+      .cost = {.latency = options_.delay_max, .bandwidth = config.bandwidth_bytes_per_second}};
   const absl::Duration opened = Delay(pairs_[wire->pair]);
   queue_.After(opened + Upto(absl::Milliseconds(5)), [this, from, link, info] {
     As(from, [from, link, info] { from->core().DataReady(link, info); });

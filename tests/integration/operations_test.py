@@ -88,6 +88,7 @@ def the_commands_explain_themselves():
         assert "drain: 7s  # flag" in done.stdout, done.stdout
         done = start("doctor", "--config", str(path), "--set", f"model.path={MODEL}")
         assert done.returncode == 0, done.stdout + done.stderr
+        assert "links: no prefill worker runs" in done.stdout, done.stdout
         line = next(one for one in done.stdout.splitlines() if "transports: UCX" in one)
         assert line.startswith("ok ") and " sysv" in line and " tcp" in line, done.stdout
         done = start("doctor", "--config", str(path), "--set", f"model.path={MODEL}",
@@ -167,6 +168,43 @@ def probes_and_logs_say_what_they_should():
         assert marker not in cluster.text_log(), "a prompt stands in the log"
 
 
+LINK_GAUGES = ("bandwidth_bytes_per_second", "latency_seconds", "per_operation_seconds",
+               "age_seconds", "in_flight_bytes")
+
+
+def links_and_pushes_are_measured_and_shown():
+    with Cluster(sets=["router.colocate_below_tokens=32"]) as cluster:
+        for seed in range(60, 64):
+            kv = cluster.generate(words(600, seed), raw=True, max_tokens=2, temperature=0)["kv"]
+            assert kv["predicted_ms"] > 0 and kv["transfer_ms"] > 0, kv
+        transport = kv["transport"]
+        pages = {name: cluster.metrics(name) for name in ("prefill-0", "decode-0")}
+        for name, peer in (("prefill-0", "decode-0"), ("decode-0", "prefill-0")):
+            for gauge in LINK_GAUGES:
+                found = pages[name].find(f"baton_link_{gauge}", peer=peer, transport=transport)
+                assert len(found) == 1 and found[0][1] >= 0, (name, gauge, found)
+            info = pages[name].find("baton_transport_info", peer=peer)
+            assert [i[0]["class"] for i in info] == ["shm"], info
+            assert [i[0]["expected"] for i in info] == ["shm"], info
+        assert pages["prefill-0"].sum("baton_link_age_seconds") < 10
+        end = time.monotonic() + 5  # the owner hears of it by heartbeats
+        rate = "baton_link_bandwidth_bytes_per_second"
+        while cluster.metrics("prefill-0").sum(rate) != cluster.metrics("decode-0").sum(rate):
+            assert time.monotonic() < end, "the two ends say different things of their link"
+            time.sleep(0.1)
+        frontend = cluster.metrics(cluster.names("frontend")[0])
+        ratio = "baton_kv_transfer_measured_to_predicted_ratio"
+        assert frontend.sum(f"{ratio}_count", transport=transport) == 4
+        assert frontend.find(f"{ratio}_count", transport="tcp"), "a known label value is missing"
+        over = [line for line in cluster.text_log().splitlines() if "request over" in line]
+        assert len(over) == 4 and all(f"kv_transport={transport}" in line and "kv_predicted_ms=" in
+                                      line and "kv_transfer_ms=" in line for line in over), over
+        done = start("doctor", "--config", str(cluster.path / "cluster.yaml"))
+        line = next(one for one in done.stdout.splitlines() if "link: " in one)
+        assert line.startswith("ok ") and f"prefill-0 -> decode-0 over {transport}:" in line, line
+        assert "a prompt of 1024 tokens takes" in line, line
+
+
 def a_restarted_role_is_told_by_up_and_serves_again():
     with Cluster() as cluster:
         before = cluster.pid("prefill-0")
@@ -185,6 +223,7 @@ def a_restarted_role_is_told_by_up_and_serves_again():
 
 if __name__ == "__main__":
     run(bad_starts_end_with_their_exit_code_and_one_line, the_commands_explain_themselves,
+        links_and_pushes_are_measured_and_shown,
         a_required_link_class_that_cannot_come_up_refuses_with_the_reason,
         probes_and_logs_say_what_they_should, hostile_bytes_on_every_port_change_nothing,
         a_drain_lets_streams_end_and_refuses_new_ones,

@@ -5,7 +5,7 @@
 
 Layers really leave early: on a link so slow that transfer and compute of a 2,000-token prompt
 take equally long, pipelining exposes at most 3 of 30 layers' transfer, and without it about
-all of it.  Needs root (ip netns, tc); skipped without.
+all of it.  And what is predicted of a slow link holds.  Needs root (ip netns, tc); skipped without.
 """
 
 import contextlib
@@ -162,5 +162,24 @@ def layers_leave_while_later_ones_are_computed():
         assert free["kv"]["bytes"] > 0
 
 
+def predictions_hold_on_a_throttled_link():
+    """By the probe alone, and after the link has changed: within 25 % of what a push takes."""
+    require_model()
+    with Hosts() as hosts:
+        hosts.throttle(40e6)
+        with Roles(["kv_transfer.pipelining=false"]) as roles:
+            def off(seed):
+                kv = roles.ask(seed)["kv"]
+                ratio = kv["transfer_ms"] / kv["predicted_ms"]
+                print(f"  predicted {kv['predicted_ms']:.0f} ms, took {kv['transfer_ms']:.0f}")
+                return max(ratio, 1 / ratio)
+
+            assert off(21) < 1.25
+            hosts.throttle(15e6)
+            for seed in range(22, 27):
+                off(seed)
+            assert off(27) < 1.25
+
+
 if __name__ == "__main__":
-    run(layers_leave_while_later_ones_are_computed)
+    run(layers_leave_while_later_ones_are_computed, predictions_hold_on_a_throttled_link)

@@ -25,6 +25,7 @@ class FakeIo final : public LinkIo {
   void Close(LinkId link, const absl::Status& why) override { closed.emplace_back(link, why); }
   void Prepare(LinkId link, const Hello&) override { prepared.push_back(link); }
   void Post(LinkId link, DataWrite write) override { posted.emplace_back(link, std::move(write)); }
+  absl::Time Now() const override { return now; }
 
   // Frames of one kind sent on a link since the last Clear.
   template <typename T>
@@ -47,6 +48,7 @@ class FakeIo final : public LinkIo {
   std::vector<std::pair<LinkId, absl::Status>> closed;
   std::vector<LinkId> prepared;
   std::vector<std::pair<LinkId, DataWrite>> posted;
+  absl::Time now = absl::UnixEpoch();
 };
 
 inline Hello MakeHello(Role role, std::string worker, uint64_t incarnation, uint32_t pid) {
@@ -95,14 +97,14 @@ struct Harness {
   }
   void Up(LinkId link, const Hello& peer, char path = 'A') {
     Hi(link, peer);
-    const LinkInfo info{.transport = "fake", .data_path = path, .bandwidth_bytes_per_second = 1};
+    const LinkInfo info{.transport = "fake", .data_path = path, .cost = {.bandwidth = 1}};
     core.DataReady(link, info);
     Frame(link, Ready{.transport = "fake", .data_path = path});
     REQUIRE(Take<PeerUp>().size() == 1);
   }
   void Lose(LinkId link) { core.LinkLost(link, absl::UnavailableError("reset")); }
   void Pass(absl::Duration span, uint64_t ticks = 0) {
-    now += span;
+    io.now = now += span;
     core.Tick(now, ticks);
   }
 

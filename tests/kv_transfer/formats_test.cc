@@ -31,6 +31,7 @@ Commit SomeCommit() {
   commit.compute = absl::Milliseconds(20);
   commit.transfer = absl::Microseconds(300);
   commit.exposed = absl::Nanoseconds(4);
+  commit.predicted = absl::Microseconds(290);
   return commit;
 }
 
@@ -40,13 +41,21 @@ DataHeader SummedHeader() {
   return header;
 }
 
+LinkCost SomeCost() {
+  return {.latency = absl::Nanoseconds(900),
+          .per_operation = absl::Nanoseconds(130),
+          .bandwidth = 2.5e10,
+          .sums_bandwidth = 9e9};
+}
+
 std::vector<Frame> SomeFrames() {
   Hello hello = MakeHello(Role::kPrefill, "prefill-0", 5, 6);
   hello.offers = {{'A', "shm", {1, 2, 3}}, {'B', "tcp", {}}};
   return {hello,
           HelloRefused{"model", "differs"},
-          Ready{"posix", 'A', 2.5e10, 900},
+          Ready{"posix", 'A', SomeCost()},
           Heartbeat{17, Generation(4)},
+          Heartbeat{18, Generation(0), {SomeCost(), absl::Seconds(3), 1u << 20}},
           DeclaredDead{Incarnation(99)},
           DataPathMessage{{9, 8, 7}},
           RevokeFrame{Generation(3), Generation(2)},
@@ -68,7 +77,7 @@ TEST_CASE("sizes are those of docs/kv_transfer.md") {
   for (uint32_t i = 0; i < blocks.size(); ++i) blocks[i] = i;
   const Ticket ticket = MakeTicket(1, 2, 3, blocks);
   CHECK(Encode(ticket).size() == 570);
-  CHECK(Encode(CommitOf(ticket, MakeHello(Role::kDecode, "d", 1, 1).layout)).size() == 131);
+  CHECK(Encode(CommitOf(ticket, MakeHello(Role::kDecode, "d", 1, 1).layout)).size() == 139);
   CHECK(Encode(HeaderOf(ticket, 1, 0, {0, 1, 2})).size() == 68 + 3 * 4);
   CHECK(Encode(SummedHeader()).size() == 68 + 2 * 8);
 }
@@ -121,6 +130,21 @@ TEST_CASE("no damaged ticket or Commit is accepted: any bit, any length") {
     longer.push_back(0);
     CHECK(!DecodeTicket(longer).ok());
   }
+}
+
+TEST_CASE("costs and ages that no link has are refused") {
+  std::vector<uint8_t> ready = EncodeFrame(Ready{"posix", 'A', SomeCost()});
+  const size_t cost_at = ready.size() - 32;
+  std::vector<uint8_t> bad = ready;
+  bad[cost_at + 7] = 0xff;  // sign and exponent of the bandwidth
+  CHECK(!DecodeFrame(bad).ok());
+  bad = ready;
+  bad[cost_at + 15] = 0x80;  // a latency of centuries
+  CHECK(!DecodeFrame(bad).ok());
+  std::vector<uint8_t> heartbeat = EncodeFrame(Heartbeat{1, Generation(1), {SomeCost()}});
+  CHECK(DecodeFrame(heartbeat).ok());
+  heartbeat[heartbeat.size() - 9] = 0x80;  // a negative age
+  CHECK(!DecodeFrame(heartbeat).ok());
 }
 
 TEST_CASE("no cut or lengthened frame is accepted") {

@@ -109,8 +109,8 @@ TEST_CASE("a link is up when both data paths are ready, in either order") {
   Owner owner;
   owner.Hi(kLink1, WriterHello());
   CHECK(owner.io.Sent<Hello>(kLink1).size() == 1);
-  const Ready theirs{.transport = "posix", .data_path = 'A', .bandwidth_bytes_per_second = 5e9};
-  const LinkInfo ours{.transport = "posix", .data_path = 'A'};
+  const Ready theirs{.transport = "posix", .data_path = 'A', .cost = {.bandwidth = 5e9}};
+  const LinkInfo ours{.transport = "posix", .data_path = 'A', .expected = "shm"};
   SECTION("theirs first") {
     owner.Frame(kLink1, theirs);
     CHECK(owner.Take<PeerUp>().empty());
@@ -123,7 +123,8 @@ TEST_CASE("a link is up when both data paths are ready, in either order") {
   }
   const auto up = owner.Take<PeerUp>();
   REQUIRE(up.size() == 1);
-  CHECK(up[0].link.bandwidth_bytes_per_second == 5e9);  // the writer measured
+  CHECK(up[0].link.cost.bandwidth == 5e9);  // the writer measured
+  CHECK(up[0].link.expected == "shm");      // by our own configuration
   CHECK(up[0].peer.incarnation == Incarnation(200));
 }
 
@@ -264,6 +265,34 @@ TEST_CASE("the number of connections is bounded") {
   for (const LinkId link : {kLink1, kLink2, kLink3}) owner.core.LinkOpened(link, "", owner.now);
   CHECK(!owner.io.Closed(kLink2));
   CHECK(owner.io.Closed(kLink3));
+}
+
+TEST_CASE("an owner believes what its writer says of the link, and tells it on") {
+  Owner owner;
+  owner.Up(kLink1, WriterHello());
+  const LinkCost cost{.latency = absl::Microseconds(3), .bandwidth = 7e9};
+  owner.now += absl::Seconds(1);
+  owner.Frame(kLink1, Heartbeat{.ticks = 1, .link = {cost, absl::Milliseconds(300), 4096}});
+  const LinkInfo info = owner.core.links().at(0).info;
+  CHECK(info.cost == cost);
+  CHECK(info.measured == owner.now - absl::Milliseconds(300));
+  CHECK(info.in_flight_bytes == 4096);
+  owner.Pass(absl::Milliseconds(200));
+  const auto told = owner.Take<PeerMeasured>();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].link.cost == cost);
+  CHECK(told[0].peer == WriterHello().self);
+  owner.Frame(kLink1, Heartbeat{.ticks = 2});  // nothing to say
+  CHECK(owner.core.links().at(0).info.cost == cost);
+}
+
+TEST_CASE("of a link that is not up nothing is believed") {
+  Owner owner;
+  owner.Hi(kLink1, WriterHello());
+  owner.Frame(kLink1, Heartbeat{.ticks = 1, .link = {{.bandwidth = 7e9}}});
+  CHECK(owner.core.links().at(0).info.cost == LinkCost{});
+  owner.Pass(absl::Milliseconds(1900));
+  CHECK(owner.Take<PeerMeasured>().empty());
 }
 
 }  // namespace

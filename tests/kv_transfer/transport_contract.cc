@@ -138,7 +138,7 @@ void LinkComesUp(Scene& s) {
   REQUIRE(up != nullptr);
   CHECK((up->link.data_path == 'A' || up->link.data_path == 'B'));
   CHECK(!up->link.transport.empty());
-  CHECK(up->link.bandwidth_bytes_per_second > 0);
+  CHECK(up->link.cost.bandwidth > 0);
 }
 
 void PushLands(Scene& s) {
@@ -152,6 +152,29 @@ void PushLands(Scene& s) {
 void PushesFollowEachOther(Scene& s) {
   for (uint32_t salt = 1; salt <= 5; ++salt) s.PushWhole({salt, (salt + 3) % 8}, salt);
   CHECK(s.done_ok() == s.writes);
+}
+
+const PeerMeasured* LastMeasured(const std::vector<TransportEvent>& events) {
+  const PeerMeasured* last = nullptr;
+  for (const TransportEvent& event : events) {
+    if (const auto* measured = std::get_if<PeerMeasured>(&event)) last = measured;
+  }
+  return last;
+}
+
+void WritesMeasureTheLink(Scene& s) {
+  s.PushWhole({5, 6, 2}, 1);
+  s.Until("both ends are told the same", [&] {
+    const PeerMeasured* owner = LastMeasured(s.of_owner);
+    const PeerMeasured* writer = LastMeasured(s.of_writer);
+    if (owner == nullptr || writer == nullptr) return false;
+    CHECK(owner->peer == s.writer_ref);
+    CHECK(writer->peer == s.owner_ref);
+    CHECK(owner->link.transport == writer->link.transport);
+    const LinkCost &a = owner->link.cost, &b = writer->link.cost;
+    return a.bandwidth == b.bandwidth &&
+           absl::AbsDuration(a.latency - b.latency) <= absl::Nanoseconds(1);
+  });
 }
 
 // Two pushes at once: each write completes exactly once and each Commit names its own bytes.
@@ -388,6 +411,7 @@ const std::vector<Check>& Checks() {
       {"a link comes up, measured, on both sides", LinkComesUp},
       {"a push lands byte for byte and its Commit arrives once", PushLands},
       {"pushes follow each other over the same blocks", PushesFollowEachOther},
+      {"what writes take is told at both ends", WritesMeasureTheLink},
       {"two pushes overlap: each ends by itself", PushesOverlap},
       {"K2: nothing lands after Quiet, whenever Revoke came", NothingLandsAfterQuiet},
       {"a grant that nobody used becomes quiet", UnusedGrantBecomesQuiet},

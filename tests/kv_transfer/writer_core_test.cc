@@ -368,5 +368,124 @@ TEST_CASE("whom we did not mean is refused before it replaces its own link") {
   CHECK(downs[0].why.message().find(answers) != std::string::npos);
 }
 
+// ── what writes take ──────────────────────────────────────────────────────────────────
+
+constexpr uint64_t kPieceBytes = 256;  // of MakeHello's layout
+
+LinkCost ProbedCost() {
+  return {.latency = absl::Microseconds(10),
+          .per_operation = absl::Microseconds(1),
+          .bandwidth = 1e6,
+          .sums_bandwidth = 2e6};
+}
+
+// As Up, with what the probe found.
+void UpMeasured(Writer& writer, char path) {
+  writer.Hi(kLink1, Owner());
+  writer.core.DataReady(kLink1, {.transport = "fake", .data_path = path, .cost = ProbedCost()});
+  writer.Frame(kLink1, Ready{.transport = "fake", .data_path = path, .cost = ProbedCost()});
+  REQUIRE(writer.Take<PeerUp>().size() == 1);
+}
+
+// One write after the other, each of which takes so long.
+void WriteFor(Writer& writer, absl::Duration took, uint64_t first, uint64_t last) {
+  for (uint64_t generation = first; generation <= last; ++generation) {
+    const Ticket ticket = MakeTicket(kOwner, generation, kWriter, {3, 5});
+    writer.core.Accept(ticket);
+    writer.Write(generation, ticket, 0);
+    writer.io.now += took;
+    writer.EndWrite(writer.io.posted.size() - 1);
+    writer.core.Abandon(ticket.key, absl::CancelledError("measured"));
+  }
+}
+
+TEST_CASE("writes keep the cost of their link true, and heartbeats say it") {
+  Writer writer({.check_one_in = 0});
+  UpMeasured(writer, 'A');
+  // 512 bytes in two runs at half the bandwidth that the probe found.
+  const absl::Duration took = absl::Microseconds(10 + 2 + 1024);
+  WriteFor(writer, took, 1, 60);
+  const LinkInfo info = writer.core.links().at(0).info;
+  CHECK(info.cost.bandwidth == Approx(0.5e6).epsilon(0.05));
+  CHECK(info.cost.per_operation == absl::Microseconds(1));
+  CHECK(info.measured == writer.io.now);
+  writer.now = writer.io.now;
+  writer.io.Clear();
+  writer.Pass(absl::Milliseconds(200));
+  const auto beats = writer.io.Sent<Heartbeat>(kLink1);
+  REQUIRE(beats.size() == 1);
+  CHECK(beats[0].link.cost == info.cost);
+  CHECK(beats[0].link.age == absl::Milliseconds(200));
+  CHECK(beats[0].link.in_flight_bytes == 0);
+}
+
+TEST_CASE("a write that fails says nothing of its link") {
+  Writer writer({.check_one_in = 0});
+  UpMeasured(writer, 'A');
+  const Ticket ticket = MakeTicket(kOwner, 1, kWriter);
+  writer.core.Accept(ticket);
+  writer.Write(1, ticket, 0);
+  writer.io.now += absl::Seconds(5);
+  writer.core.WriteEnded(writer.io.posted.at(0).second.header.write, absl::UnavailableError("no"));
+  CHECK(writer.core.links().at(0).info.cost == ProbedCost());
+}
+
+TEST_CASE("a write that has sums is told from one that has none") {
+  Writer writer({.check_one_in = 1});
+  UpMeasured(writer, 'A');
+  WriteFor(writer, absl::Microseconds(10 + 2 + 512 + 256), 1, 20);
+  const LinkInfo info = writer.core.links().at(0).info;
+  CHECK(info.cost.bandwidth == Approx(1e6).epsilon(0.01));  // it was as predicted
+  CHECK(info.cost.sums_bandwidth == Approx(2e6).epsilon(0.01));
+  for (const WriteDone& done : writer.Take<WriteDone>()) CHECK(done.summed);
+}
+
+TEST_CASE("on path B a write takes until the owner has answered") {
+  Writer writer({.check_one_in = 0});
+  UpMeasured(writer, 'B');
+  const Ticket ticket = MakeTicket(kOwner, 1, kWriter);
+  writer.core.Accept(ticket);
+  writer.Write(1, ticket, 0);
+  const uint64_t number = writer.io.posted.at(0).second.header.write;
+  writer.core.WriteEnded(number, absl::OkStatus());
+  CHECK(writer.core.links().at(0).info.in_flight_bytes == kPieceBytes);
+  writer.io.now += absl::Microseconds(10 + 1 + 384);
+  writer.now = writer.io.now;
+  writer.Frame(kLink1, WriteResult{number, true});
+  const LinkInfo info = writer.core.links().at(0).info;
+  CHECK(info.in_flight_bytes == 0);
+  CHECK(info.cost.bandwidth < 1e6);
+  CHECK(info.cost.bandwidth > 256 / 384e-6);  // by a part of what this one says
+  CHECK(info.measured == writer.io.now);
+}
+
+TEST_CASE("what has become of a link is told once a second, and only if it changed") {
+  Writer writer({.check_one_in = 0});
+  UpMeasured(writer, 'A');
+  for (int i = 0; i < 20; ++i) {
+    writer.Frame(kLink1, Heartbeat{});
+    writer.Pass(absl::Milliseconds(200));
+  }
+  CHECK(writer.Take<PeerMeasured>().empty());
+  WriteFor(writer, absl::Milliseconds(1), 1, 1);
+  writer.now = writer.io.now;
+  writer.Frame(kLink1, Heartbeat{});
+  writer.Pass(absl::Milliseconds(200));
+  const auto told = writer.Take<PeerMeasured>();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].peer == Owner().self);
+  CHECK(told[0].link.cost == writer.core.links().at(0).info.cost);
+  int more = 0;
+  for (uint64_t i = 0; i < 20; ++i) {
+    WriteFor(writer, absl::Milliseconds(1), 2 + i, 2 + i);
+    writer.now = writer.io.now;
+    writer.Frame(kLink1, Heartbeat{});
+    writer.Pass(absl::Milliseconds(200));
+    more += static_cast<int>(writer.Take<PeerMeasured>().size());
+  }
+  CHECK(more >= 3);
+  CHECK(more <= 4);
+}
+
 }  // namespace
 }  // namespace baton::kv

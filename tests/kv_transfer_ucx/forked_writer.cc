@@ -22,7 +22,7 @@ namespace baton::kv {
 namespace {
 
 enum class Ask : uint8_t { kStart = 1, kAccept, kWrite, kCommit, kAbandon };
-enum class Said : uint8_t { kUp = 1, kDown, kWriteDone, kPushEnded, kReborn };
+enum class Said : uint8_t { kUp = 1, kDown, kWriteDone, kPushEnded, kReborn, kMeasured };
 
 void PutBlob(ByteWriter& out, const std::vector<uint8_t>& bytes) {
   out.Put<uint32_t>(static_cast<uint32_t>(bytes.size()));
@@ -92,7 +92,11 @@ std::vector<uint8_t> EncodeEvent(const TransportEvent& event) {
     put_ref(Said::kUp, up->peer);
     out.PutString(up->link.transport);
     out.Put(up->link.data_path);
-    out.Put(up->link.bandwidth_bytes_per_second);
+    Put(out, up->link.cost);
+  } else if (const auto* measured = std::get_if<PeerMeasured>(&event)) {
+    put_ref(Said::kMeasured, measured->peer);
+    out.PutString(measured->link.transport);
+    Put(out, measured->link.cost);
   } else if (const auto* down = std::get_if<PeerDown>(&event)) {
     put_ref(Said::kDown, down->peer);
     PutStatus(out, down->why);
@@ -120,8 +124,16 @@ TransportEvent DecodeEvent(const std::vector<uint8_t>& bytes) {
       up.peer.incarnation = Incarnation(in.Get<uint64_t>());
       up.link.transport = in.GetString(256);
       up.link.data_path = in.Get<char>();
-      up.link.bandwidth_bytes_per_second = in.Get<double>();
+      up.link.cost = GetLinkCost(in);
       return up;
+    }
+    case Said::kMeasured: {
+      PeerMeasured measured;
+      measured.peer.worker = in.GetString(256);
+      measured.peer.incarnation = Incarnation(in.Get<uint64_t>());
+      measured.link.transport = in.GetString(256);
+      measured.link.cost = GetLinkCost(in);
+      return measured;
     }
     case Said::kDown: {
       PeerDown down;

@@ -14,8 +14,12 @@ void PushesArrive(TransportChoice choice, char path, const std::string& transpor
   INFO(pair.writer.transport->Links().at(0).fallback);
   CHECK(info.data_path == path);
   if (!transport.empty()) CHECK(info.transport == transport);
-  CHECK(info.bandwidth_bytes_per_second > 1e7);
-  CHECK(info.latency > absl::ZeroDuration());
+  CHECK(info.cost.bandwidth > 1e7);
+  CHECK(info.cost.sums_bandwidth > 1e7);
+  CHECK(info.cost.latency > absl::ZeroDuration());
+  CHECK(info.cost.per_operation < absl::Milliseconds(1));
+  CHECK(info.link_class == (path == 'A' ? "shm" : "tcp"));
+  CHECK(info.expected == info.link_class);
   for (uint64_t generation = 1; generation <= 5; ++generation) {
     const Ticket ticket = pair.MakeTicket(generation, {7, 8, 9, 30, 2, 55, 63});
     pair.owner.transport->Grant(ticket);

@@ -4,6 +4,7 @@
 // Bytes between two reactors: round trips, and what lies or is cut short.
 #include "kv_transfer/ucx_wire.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "base/random.h"
@@ -34,8 +35,10 @@ TEST_CASE("messages between reactors survive a round trip") {
   CHECK(*DecodeMemoryOffer(Encode(SomeOffer())) == SomeOffer());
   PathMessage message{.step = PathStep::kMeasured, .path = 'A', .ok = true};
   message.number = 9;
-  message.bandwidth = 5e9;
-  message.latency_ns = 120;
+  message.cost = {.latency = absl::Nanoseconds(120),
+                  .per_operation = absl::Nanoseconds(90),
+                  .bandwidth = 5e9,
+                  .sums_bandwidth = 7e9};
   message.text = "sysv";
   CHECK(*DecodePathMessage(Encode(message)) == message);
   MessageHeader first{.token = 3, .write = 4, .offset = 0, .total = 100, .data_header = {1, 2}};
@@ -72,9 +75,9 @@ TEST_CASE("an offer whose regions leave the mapping is refused") {
 
 TEST_CASE("a bandwidth that is no number is refused") {
   PathMessage message{.step = PathStep::kMeasured};
-  message.bandwidth = std::numeric_limits<double>::quiet_NaN();
+  message.cost.bandwidth = std::numeric_limits<double>::quiet_NaN();
   CHECK_FALSE(DecodePathMessage(Encode(message)).ok());
-  message.bandwidth = -1;
+  message.cost.bandwidth = -1;
   CHECK_FALSE(DecodePathMessage(Encode(message)).ok());
 }
 
@@ -84,6 +87,62 @@ TEST_CASE("the first message of a write carries its header, the others do not") 
   header.offset = 5;
   header.data_header = {1};
   CHECK_FALSE(DecodeMessageHeader(Encode(header)).ok());
+}
+
+TEST_CASE("a probe is one run or runs of some size, and a pattern is one run") {
+  MessageHeader header{.kind = MessageHeader::Kind::kProbe, .token = 1, .write = 1};
+  CHECK(DecodeMessageHeader(Encode(header)).ok());
+  header.offset = 4096;
+  CHECK(*DecodeMessageHeader(Encode(header)) == header);
+  header.total = 5;
+  CHECK_FALSE(DecodeMessageHeader(Encode(header)).ok());
+  header.total = 0;
+  header.offset = kProbeRunMin - 1;
+  CHECK_FALSE(DecodeMessageHeader(Encode(header)).ok());
+}
+
+TEST_CASE("scattered runs are all of them, and no two go on without a gap") {
+  for (const uint64_t count : {32, 64, 256}) {
+    std::vector<bool> seen(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      seen.at(Scattered(i, count)) = true;
+      if (i > 0) CHECK(Scattered(i, count) != Scattered(i - 1, count) + 1);
+    }
+    CHECK(std::count(seen.begin(), seen.end(), true) == static_cast<ptrdiff_t>(count));
+  }
+}
+
+TEST_CASE("the class that should come up follows the configuration and the hosts") {
+  const ProcessId here{.boot_id = "a"};
+  Hello same, namespaced, far;
+  same.process.boot_id = namespaced.process.boot_id = "a";
+  far.process.boot_id = "b";
+  same.net_namespace = far.net_namespace = 7;
+  namespaced.net_namespace = 8;
+  PathPolicy automatic{.net_namespace = 7};
+  CHECK(ExpectedClass(automatic, here, same) == "shm");
+  CHECK(ExpectedClass(automatic, here, namespaced) == "tcp");
+  CHECK(ExpectedClass(automatic, here, far).empty());
+  PathPolicy tcp{.allow_memory = false, .net_namespace = 7};
+  CHECK(ExpectedClass(tcp, here, same) == "tcp");
+  PathPolicy shm{.allow_sockets = false, .allow_messages = false, .net_namespace = 7};
+  CHECK(ExpectedClass(shm, here, namespaced) == "shm");
+  PathPolicy rdma{.net_namespace = 7, .require_rdma = true};
+  CHECK(ExpectedClass(rdma, here, same) == "rdma");
+  CHECK(ClassOf("sysv") == "shm");
+  CHECK(ClassOf("posix") == "shm");
+  CHECK(ClassOf("rc_verbs") == "rdma");
+  CHECK(ClassOf("tcp") == "tcp");
+  CHECK(ClassOf("ucx_tcp") == "tcp");
+}
+
+TEST_CASE("one run more costs its part of the difference, never less than nothing") {
+  CHECK(PerOperation(absl::Microseconds(73), absl::Microseconds(10), 64) == absl::Microseconds(1));
+  CHECK(PerOperation(absl::Microseconds(9), absl::Microseconds(10), 64) == absl::ZeroDuration());
+  BestTime best;
+  for (const int us : {5, 3, 9}) best.Note(absl::Microseconds(us));
+  CHECK(best.best() == absl::Microseconds(3));
+  CHECK(best.rounds() == 3);
 }
 
 TEST_CASE("a pattern is found whole, and not when one bit differs") {
@@ -162,7 +221,7 @@ TEST_CASE("a link that is not what the configuration demands is refused with the
   const WorkerRef peer{"decode-3", Incarnation(1)};
   LinkInfo info;
   info.transport = "tcp";
-  info.bandwidth_bytes_per_second = 2e9;
+  info.cost.bandwidth = 2e9;
   CHECK(CheckPolicy({}, peer, info).ok());
   const absl::Status slow = CheckPolicy({.min_bandwidth = 3e9}, peer, info);
   CHECK(absl::IsFailedPrecondition(slow));

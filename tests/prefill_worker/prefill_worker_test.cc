@@ -68,6 +68,61 @@ TEST_CASE("a prompt is pushed layer by layer and committed with its first token"
   CHECK(pushed.pushes == 1);
 }
 
+// Runs that are contiguous at both ends; the tickets' blocks are neighbours.
+int64_t RunsOf(const std::vector<kv::WritePiece>& pieces) {
+  int64_t runs = 1;
+  for (size_t i = 1; i < pieces.size(); ++i) runs += pieces[i].source != pieces[i - 1].source + 1;
+  return runs;
+}
+
+TEST_CASE("a push says how long it should have taken by what was known of its link",
+          "[prefill_worker]") {
+  Rig rig;
+  kv::LinkInfo link{.transport = "fake", .data_path = 'A'};
+  link.cost = {.latency = absl::Milliseconds(7),
+               .per_operation = absl::Microseconds(10),
+               .bandwidth = 1e6,
+               .sums_bandwidth = 2e6};
+  link.in_flight_bytes = 99;
+  rig.transport.Say(kv::PeerMeasured{kOwner, link});
+  rig.Open(1, Prompt(70));
+  const WorkerStatus before = rig.worker.Status();
+  REQUIRE(before.links.size() == 1);
+  CHECK(before.links[0].cost == link.cost);
+  CHECK(before.links[0].in_flight_bytes == 99);
+  CHECK(before.prompt_tokens_per_second == 0);
+  CHECK(before.kv_layers == 2);
+  CHECK(before.kv_block_bytes == 2 * kLayout.block_bytes());
+  const bool pause = GENERATE(false, true);
+  const bool summed = GENERATE(false, true);
+  rig.engine.LayerDone(0);
+  rig.Tick(absl::Milliseconds(35));
+  const int64_t runs = 2 * RunsOf(rig.transport.writes.at(0).pieces);
+  const auto done = [&] {
+    const fakes::ScriptedWriter::Posted& write = rig.transport.writes.at(0);
+    rig.transport.Say(kv::WriteDone{write.id, absl::OkStatus(),
+                                    write.pieces.size() * rig.transport.block_bytes, summed});
+    rig.transport.writes.erase(rig.transport.writes.begin());
+    rig.Tick();
+  };
+  if (pause) done();
+  rig.engine.LayerDone(1);
+  rig.Tick(absl::Milliseconds(35));
+  if (!pause) done();
+  link.cost.bandwidth = 5;  // what is learnt meanwhile was not known before
+  rig.transport.Say(kv::PeerMeasured{kOwner, link});
+  rig.engine.Finish(77);
+  rig.Tick();
+  done();
+  REQUIRE(rig.transport.commits.size() == 1);
+  const kv::Commit& commit = rig.transport.commits[0];
+  const absl::Duration expected =
+      absl::Milliseconds(7) * (pause ? 2 : 1) + absl::Microseconds(10) * runs +
+      absl::Microseconds(static_cast<double>(commit.bytes) * (summed ? 1.5 : 1));
+  CHECK(absl::AbsDuration(commit.predicted - expected) < absl::Nanoseconds(2));
+  CHECK(rig.worker.Status().prompt_tokens_per_second == Approx(1000));
+}
+
 TEST_CASE("the push log shows layer 0 posted before layer 1 is computed", "[prefill_worker]") {
   Rig rig;
   rig.Open(1, Prompt(40));

@@ -19,7 +19,7 @@ struct Cluster {
       decode_status[i].self = {"decode", Incarnation(101 + i)};
       decode_status[i].blocks_available = 1000;
       for (const WorkerStatus& prefill : prefill_status) {
-        decode_status[i].links.push_back({prefill.self, "sim", 1e9, {}});
+        decode_status[i].links.push_back({prefill.self, "sim", {.bandwidth = 1e9}});
       }
     }
     for (size_t i = 0; i < prefill_count; ++i) {
@@ -36,6 +36,13 @@ struct Cluster {
   std::vector<WorkerStatus> prefill_status, decode_status;
   std::vector<Candidate> prefills, decodes;
 };
+
+// KV of 320 KiB a token, as that of a 70B model; `prefill` computes 10,000 tokens a second.
+void ShowKv(WorkerStatus& decode, WorkerStatus& prefill) {
+  decode.kv_layers = 80;
+  decode.kv_block_bytes = 16 * 320 * 1024;
+  prefill.prompt_tokens_per_second = 10000;
+}
 
 }  // namespace
 
@@ -101,6 +108,59 @@ TEST_CASE("a decode without memory for the sequence is chosen last", "[router]")
   Cluster cluster(1, 2);
   cluster.decode_status[0].blocks_available = 3;
   CHECK(cluster.Ask(600, false)->decode == WorkerIndex(11));
+}
+
+TEST_CASE("a link that hides its push behind the computation costs nothing", "[router]") {
+  Cluster cluster(1, 1);
+  const Question question{.tokens = 4096, .writer_wanted = true};
+  const auto exposed = [&] {
+    return ExposedTokens(question, cluster.decodes[0], cluster.prefills[0]);
+  };
+  CHECK(exposed() == 0);  // neither speed nor KV are known
+  ShowKv(cluster.decode_status[0], cluster.prefill_status[0]);
+  LinkStatus& link = cluster.decode_status[0].links[0];
+  link.cost.bandwidth = 50e9;  // 27 ms beside 410 ms of computation
+  CHECK(exposed() == 0);
+  link.cost.bandwidth = 1.25e9;  // 1074 ms: 664 ms too many are 6640 tokens
+  CHECK(exposed() == Approx(6640).epsilon(0.01));
+  link.cost.per_operation = absl::Microseconds(10);  // of 256 × 80 runs
+  CHECK(exposed() == Approx(6640 + 2048).epsilon(0.01));
+  link.cost.per_operation = absl::ZeroDuration();
+  link.in_flight_bytes = 125'000'000;  // 100 ms
+  CHECK(exposed() == Approx(6640 + 1000).epsilon(0.01));
+  link.cost.bandwidth = 0;
+  CHECK(exposed() == 0);
+}
+
+TEST_CASE("what a writer says of a link counts more than what its owner says", "[router]") {
+  Cluster cluster(1, 1);
+  ShowKv(cluster.decode_status[0], cluster.prefill_status[0]);
+  cluster.decode_status[0].links[0].cost.bandwidth = 1.25e9;
+  LinkStatus& own = cluster.prefill_status[0].links.emplace_back();
+  own = {cluster.decode_status[0].self, "sim", {.bandwidth = 50e9}};
+  const Question question{.tokens = 4096, .writer_wanted = true};
+  CHECK(ExposedTokens(question, cluster.decodes[0], cluster.prefills[0]) == 0);
+}
+
+TEST_CASE("what is cached at decode is not pushed", "[router]") {
+  Cluster cluster(1, 1);
+  ShowKv(cluster.decode_status[0], cluster.prefill_status[0]);
+  cluster.decode_status[0].links[0].cost.bandwidth = 1.25e9;
+  const Question question{.tokens = 4096, .writer_wanted = true};
+  cluster.decodes[0].cached_tokens = 4096 - 1024;
+  CHECK(ExposedTokens(question, cluster.decodes[0], cluster.prefills[0]) == 0);
+}
+
+TEST_CASE("of two writers the one with the faster link is chosen, load apart", "[router]") {
+  Cluster cluster(2, 1);
+  for (WorkerStatus& prefill : cluster.prefill_status) ShowKv(cluster.decode_status[0], prefill);
+  cluster.decode_status[0].links[0].cost.bandwidth = 1.25e9;
+  cluster.decode_status[0].links[1].cost.bandwidth = 50e9;
+  for (uint64_t rotation = 0; rotation < 4; ++rotation) {
+    CHECK(cluster.Ask(4096, true, rotation)->prefill == WorkerIndex(1));
+  }
+  cluster.prefills[1].load_tokens = 10000;
+  CHECK(cluster.Ask(4096, true)->prefill == WorkerIndex(0));
 }
 
 TEST_CASE("a last resort is taken only when nothing else is there", "[router]") {

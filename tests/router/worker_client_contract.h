@@ -204,7 +204,8 @@ inline void ContractMessages(ContractRun& run) {
     say(Reserved{16, 584, 16, {7, 0, 7}});
     say(Progress{512});
     say(PromptStats{true, 16, 584, 1u << 30, 37, "posix", absl::Milliseconds(1),
-                    absl::Milliseconds(2), absl::Milliseconds(3), absl::Microseconds(4)});
+                    absl::Milliseconds(2), absl::Milliseconds(3), absl::Microseconds(4),
+                    absl::Microseconds(2900)});
     say(Token{0, {42, -0.5f, {{42, -0.5f}, {43, -1.25f}}}});
     say(Settled{true});
     say(Ended{absl::ResourceExhaustedError("no blocks"), true}, true);
@@ -221,6 +222,7 @@ inline void ContractMessages(ContractRun& run) {
     CHECK(stats.kv_bytes == 1u << 30);
     CHECK(stats.transport == "posix");
     CHECK(stats.exposed == absl::Microseconds(4));
+    CHECK(stats.predicted == absl::Microseconds(2900));
     CHECK(std::get<Token>(*said[3]).token == OutputToken{42, -0.5f, {{42, -0.5f}, {43, -1.25f}}});
     CHECK(std::get<Settled>(*said[4]).committed);
     const auto& ended = std::get<Ended>(*said[5]);
@@ -355,8 +357,14 @@ inline void ContractHeartbeats(ContractRun& run) {
     LinkStatus& link = status.links.emplace_back();
     link.peer = {"prefill-0", Incarnation(3)};
     link.transport = "posix";
-    link.bandwidth_bytes_per_second = 1.5e9;
-    link.latency = absl::Microseconds(7);
+    link.cost = {.latency = absl::Microseconds(7),
+                 .per_operation = absl::Nanoseconds(130),
+                 .bandwidth = 1.5e9,
+                 .sums_bandwidth = 9e9};
+    link.in_flight_bytes = 77;
+    status.kv_layers = 30;
+    status.kv_block_bytes = 368640;
+    status.prompt_tokens_per_second = 512.5;
     run.fixture->SetStatus(WorkerIndex(0), status);
     REQUIRE(
         run.Until([&] { return run.Status(0) != nullptr && run.Status(0)->ticks == 12345678901; }));
@@ -374,8 +382,11 @@ inline void ContractHeartbeats(ContractRun& run) {
     REQUIRE(said.links.size() == 1);
     CHECK(said.links[0].peer == status.links[0].peer);
     CHECK(said.links[0].transport == "posix");
-    CHECK(said.links[0].bandwidth_bytes_per_second == 1.5e9);
-    CHECK(said.links[0].latency == absl::Microseconds(7));
+    CHECK(said.links[0].cost == status.links[0].cost);
+    CHECK(said.links[0].in_flight_bytes == 77);
+    CHECK(said.kv_layers == 30);
+    CHECK(said.kv_block_bytes == 368640);
+    CHECK(said.prompt_tokens_per_second == 512.5);
     const auto heartbeats = run.fixture->TakeHeartbeats(WorkerIndex(0));
     REQUIRE_FALSE(heartbeats.empty());
     CHECK(heartbeats.front() == run.fixture->self());
