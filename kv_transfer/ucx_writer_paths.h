@@ -3,9 +3,9 @@
 
 // The writer's side of all data paths: which one to try next, and those that are up.
 //
-// Memory writes first where the configuration allows them and the owner offers them, then
-// messages over plain sockets, then over UCX.  What was tried and why it did not come up is
-// remembered per link: a fallback to a slower path is never silent.
+// Memory writes first where the configuration allows them and the owner offers them (on one host,
+// then over RDMA), then messages over plain sockets, then over UCX.  What was tried and why it did
+// not come up is remembered per link: a fallback to a slower path is never silent.
 //
 // Thread:     the reactor's.  Ownership: workers, pool and host outlive it, except that the
 //             workers are destroyed before it when the reactor ends.
@@ -25,13 +25,16 @@ namespace baton::kv {
 class UcxWriterPaths {
  public:
   // Workers may be null: that path is not available here.
-  UcxWriterPaths(const PathPolicy& policy, const ProcessId& self, UcxWorker* memory,
-                 UcxWorker* messages, absl::Span<const uint8_t> pool, SocketPoller& poller,
-                 PathHost& host)
+  struct Workers {
+    UcxWorker* memory = nullptr;
+    UcxWorker* rdma = nullptr;
+    UcxWorker* messages = nullptr;
+  };
+  UcxWriterPaths(const PathPolicy& policy, const ProcessId& self, const Workers& workers,
+                 absl::Span<const uint8_t> pool, SocketPoller& poller, PathHost& host)
       : policy_(policy),
         self_(self),
-        memory_(memory),
-        messages_(messages),
+        workers_(workers),
         pool_(pool),
         poller_(poller),
         host_(host) {}
@@ -61,12 +64,14 @@ class UcxWriterPaths {
     std::unique_ptr<UcxPath> path;
     std::vector<std::unique_ptr<UcxPath>> retired;  // closing
     std::string tried;                              // what did not come up, and why
+    bool came_close = false;                        // one of them was agreed to, and failed
     absl::Duration per_operation;
   };
 
   void TryNext(LinkId id, Link& link);
   absl::Status Open(LinkId id, Link& link);
   absl::Status OpenMemory(LinkId id, Link& link);
+  absl::Status OpenRdma(LinkId id, Link& link);
   absl::Status OpenSockets(LinkId id, Link& link);
   absl::Status OpenMessages(Link& link);
   static void NoteTried(Link& link, const absl::Status& why);
@@ -76,8 +81,7 @@ class UcxWriterPaths {
 
   const PathPolicy policy_;
   const ProcessId self_;
-  UcxWorker* const memory_;
-  UcxWorker* const messages_;
+  const Workers workers_;
   const absl::Span<const uint8_t> pool_;
   SocketPoller& poller_;
   PathHost& host_;
