@@ -231,7 +231,8 @@ bool UcxMemoryPath::Step(absl::Time now) {
   }
   const bool probing = phase_ > Phase::kPattern && phase_ < Phase::kDone;
   if (probing && !waiting_) {
-    StepProbe(now);
+    Judge();  // of a round whose flush has ended since
+    if (phase_ != Phase::kDone) StepProbe(now);
     if (!waiting_) Judge();
     return true;
   }
