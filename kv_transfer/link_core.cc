@@ -210,10 +210,8 @@ void LinkCore::DataFailed(LinkId id, const absl::Status& why) {
   ENSURE(!why.ok());
   const Link* link = Find(id);
   if (link == nullptr) return;
-  // What the configuration demands of a link and this one is not: nobody else would say so.
-  if (link->state == LinkState::kPreparing && absl::IsFailedPrecondition(why)) {
-    Emit(PeerDown{PeerOf(*link), why});
-  }
+  // That two processes agree and still have no link: nobody else would say so.
+  if (link->state == LinkState::kPreparing) Emit(PeerDown{PeerOf(*link), why});
   EndLink(id, why);
 }
 

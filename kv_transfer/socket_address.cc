@@ -51,6 +51,16 @@ uint16_t SocketAddress::port() const {
              : ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
+SocketAddress SocketAddress::WithPort(uint16_t port) const {
+  SocketAddress other = *this;
+  if (storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&other.storage)->sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in*>(&other.storage)->sin_port = htons(port);
+  }
+  return other;
+}
+
 absl::StatusOr<HostPort> SplitHostPort(absl::string_view text) {
   const size_t colon = text.rfind(':');
   uint32_t port = 0;

@@ -26,6 +26,8 @@ struct SocketAddress {
   socklen_t size = 0;
   std::string ToString() const;
   uint16_t port() const;
+  // The same host at another port.
+  SocketAddress WithPort(uint16_t port) const;
 };
 
 // "10.0.0.1:8203", "[::1]:8203", "decode-0.baton:8203".

@@ -49,7 +49,8 @@ struct PeerUp {
   LinkInfo link;
 };
 // The link is gone; `declared_dead`: this incarnation will never get another ticket (K7).
-// Without a PeerUp before it: the peer was refused, FAILED_PRECONDITION names the field (K6).
+// Without a PeerUp before it: the peer was refused, FAILED_PRECONDITION names the field (K6); or
+// no data path came up this time (UNAVAILABLE).
 struct PeerDown {
   WorkerRef peer;
   absl::Status why;

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "base/status_macros.h"
 #include "kv_transfer/ucx_status.h"
 
@@ -39,6 +40,9 @@ void AddDomain(uct_component_h component, const uct_md_resource_desc_t& domain, 
     for (unsigned i = 0; i < count; ++i) {
       found->transports.insert(resources[i].tl_name);
       found->devices.insert(resources[i].dev_name);
+      if (!absl::StartsWith(resources[i].tl_name, "rc_")) continue;
+      found->rdma_transports.insert(resources[i].tl_name);
+      found->rdma_devices.insert(resources[i].dev_name);
     }
     uct_release_tl_resource_list(resources);
   }

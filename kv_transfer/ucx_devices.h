@@ -18,6 +18,10 @@ struct UcxDevices {
   std::string version;               // of the library that runs
   std::set<std::string> transports;  // as UCX names them: posix, sysv, cma, tcp, rc_verbs, …
   std::set<std::string> devices;     // memory, lo, eth0, mlx5_0:1, …
+  // Reliable connections (rc) over RDMA, and where.  dc is not among them: its peers share one
+  // end, whose close would fence all of them or none.
+  std::set<std::string> rdma_transports;  // rc_verbs, rc_mlx5
+  std::set<std::string> rdma_devices;     // mlx5_0:1, …
 };
 
 // Opens each of UCX's memory domains and closes it again; a domain that cannot be opened

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/ensure.h"
 #include "base/status_macros.h"
 #include "kv_transfer/ucx_status.h"
@@ -38,19 +39,41 @@ void OnOperationDone(void* request, ucs_status_t status, void* argument) {
 
 absl::StatusOr<UcxEndpoint> UcxEndpoint::Connect(UcxWorker& worker,
                                                  absl::Span<const uint8_t> address) {
+  ucp_ep_params_t parameters = {};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+  parameters.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  return Create(worker, parameters, "connecting to the peer's UCX worker");
+}
+
+absl::StatusOr<UcxEndpoint> UcxEndpoint::ConnectTo(UcxWorker& worker,
+                                                   const SocketAddress& listener) {
+  ucp_ep_params_t parameters = {};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
+  parameters.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER | UCP_EP_PARAMS_FLAGS_SEND_CLIENT_ID;
+  parameters.sockaddr.addr = reinterpret_cast<const sockaddr*>(&listener.storage);
+  parameters.sockaddr.addrlen = listener.size;
+  return Create(worker, parameters, absl::StrCat("connecting by RDMA to ", listener.ToString()));
+}
+
+absl::StatusOr<UcxEndpoint> UcxEndpoint::Accept(UcxWorker& worker, ucp_conn_request_h request) {
+  ucp_ep_params_t parameters = {};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  parameters.conn_request = request;
+  return Create(worker, parameters, "accepting an RDMA connection");
+}
+
+absl::StatusOr<UcxEndpoint> UcxEndpoint::Create(UcxWorker& worker, ucp_ep_params_t parameters,
+                                                absl::string_view what) {
   UcxEndpoint result;
   result.worker_ = &worker;
   result.state_ = std::make_unique<UcxEndpointState>();
-  ucp_ep_params_t parameters = {};
-  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                          UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  parameters.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  parameters.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   parameters.err_handler.cb = &OnEndpointError;
   parameters.err_handler.arg = result.state_.get();
   const ucs_status_t made = ucp_ep_create(worker.handle(), &parameters, &result.endpoint_);
   if (made != UCS_OK) result.endpoint_ = nullptr;
-  RETURN_IF_ERROR(FromUcs(made, "connecting to the peer's UCX worker"));
+  RETURN_IF_ERROR(FromUcs(made, what));
   return result;
 }
 
@@ -67,7 +90,7 @@ UcxEndpoint& UcxEndpoint::operator=(UcxEndpoint&& other) noexcept {
 
 UcxEndpoint::~UcxEndpoint() { CloseNow(); }
 
-void UcxEndpoint::Close(absl::AnyInvocable<void()> closed) {
+void UcxEndpoint::Close(UcxClosed closed) {
   ENSURE(open());
   state_->closed = std::move(closed);
   CloseNow();
@@ -79,8 +102,8 @@ void UcxEndpoint::CloseNow() {
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
   void* request = ucp_ep_close_nbx(std::exchange(endpoint_, nullptr), &parameters);
-  if (UCS_PTR_IS_ERR(request)) request = nullptr;
-  worker_->AwaitClose(request, std::move(state_));
+  const bool refused = UCS_PTR_IS_ERR(request);
+  worker_->AwaitClose(refused ? nullptr : request, !refused, std::move(state_));
 }
 
 absl::StatusOr<UcxKeyHandle> UcxEndpoint::UnpackKey(absl::Span<const uint8_t> packed) {

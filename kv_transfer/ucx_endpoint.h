@@ -19,12 +19,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kv_transfer/socket_address.h"
 #include "kv_transfer/ucx_handles.h"
 #include "kv_transfer/ucx_lanes.h"
 #include "kv_transfer/ucx_worker.h"
 
 namespace baton::kv {
+
+// Whether UCX has confirmed the close: nothing of the endpoint runs any more.  If it has not, it
+// has refused.
+using UcxClosed = absl::AnyInvocable<void(bool confirmed)>;
 
 struct UcxOperation {
   struct UcxEndpointState* endpoint;
@@ -37,22 +43,25 @@ struct UcxOperation {
 struct UcxEndpointState {
   absl::Status failure;
   std::vector<std::unique_ptr<UcxOperation>> operations;  // not yet ended by UCX
-  absl::AnyInvocable<void()> closed;
+  UcxClosed closed;
 };
 
 class UcxEndpoint {
  public:
   // `address` is foreign bytes that came over an accepted link.
   static absl::StatusOr<UcxEndpoint> Connect(UcxWorker& worker, absl::Span<const uint8_t> address);
+  // To a UcxListener; comes up, or fails, later.  Puts may be posted at once.
+  static absl::StatusOr<UcxEndpoint> ConnectTo(UcxWorker& worker, const SocketAddress& listener);
+  // The other end of that; its close is the end of whatever the peer may still have posted.
+  static absl::StatusOr<UcxEndpoint> Accept(UcxWorker& worker, ucp_conn_request_h request);
   UcxEndpoint() = default;
   UcxEndpoint(UcxEndpoint&& other) noexcept;
   UcxEndpoint& operator=(UcxEndpoint&& other) noexcept;
   // Closes by force; the worker awaits UCX's confirmation.
   ~UcxEndpoint();
 
-  // The same, and says when UCX has confirmed it: nothing of this endpoint runs any more.
-  // Keys must be gone before.  REQUIRES: open().
-  void Close(absl::AnyInvocable<void()> closed);
+  // The same, and says when UCX has confirmed it.  Keys must be gone before.  REQUIRES: open().
+  void Close(UcxClosed closed);
 
   bool open() const { return endpoint_ != nullptr; }
   const absl::Status& failure() const { return state_->failure; }
@@ -74,6 +83,8 @@ class UcxEndpoint {
   size_t outstanding() const { return state_ == nullptr ? 0 : state_->operations.size(); }
 
  private:
+  static absl::StatusOr<UcxEndpoint> Create(UcxWorker& worker, ucp_ep_params_t parameters,
+                                            absl::string_view what);
   UcxOperation* NewOperation(UcxDone done);
   void Posted(UcxOperation* operation, void* request, const char* what);
   void CloseNow();

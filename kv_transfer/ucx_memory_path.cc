@@ -30,6 +30,9 @@ constexpr absl::Duration kWarmMax = absl::Milliseconds(30);
 constexpr absl::Duration kRoundsMax = absl::Milliseconds(10);
 constexpr absl::Duration kStreamMax = absl::Milliseconds(20);
 constexpr uint64_t kStreamBytesMax = 64u << 20;
+// For an RDMA connection to come up and carry the pattern.  Other peers wait for the probe region
+// meanwhile, and another path needs its time too.
+constexpr absl::Duration kConnectMax = absl::Seconds(8);
 
 }  // namespace
 
@@ -47,13 +50,22 @@ absl::StatusOr<std::unique_ptr<UcxMemoryPath>> UcxMemoryPath::Open(UcxWorker& wo
     RETURN_IF_ERROR(path->CheckNonce());
     return path;
   }
-  // Anything but RDMA would need the owner's CPU: UCX's silent emulation of puts.
-  for (const UcxLane& lane : path->endpoint_.Lanes()) {
-    if (IsRdmaTransport(lane.transport)) return path;
-  }
+  // UCX's silent emulation of puts would need the owner's CPU.
   return absl::UnavailableError(
       "the peer's pool cannot be mapped: it is not in shared memory (see kernel.shmmax and the "
       "size of /dev/shm there)");
+}
+
+std::unique_ptr<UcxMemoryPath> UcxMemoryPath::OverRdma(UcxWorker& worker,
+                                                       const SocketAddress& listener,
+                                                       const MemoryOffer& offer,
+                                                       absl::Span<const uint8_t> pool,
+                                                       absl::Span<uint8_t> probe, LinkId link,
+                                                       PathHost& host) {
+  auto path = std::make_unique<UcxMemoryPath>(offer, pool, probe, link, host);
+  path->rdma_ = &worker;
+  path->listener_ = listener;
+  return path;
 }
 
 // The key must have led to the owner's memory, not to something of the same number in another
@@ -71,6 +83,28 @@ void UcxMemoryPath::Begin(uint64_t, absl::Time now) {
   }
   FillPattern(offer_.nonce, probe_.first(kPatternBytes));
   probe_end_ = probe_.size() / kSliceBytes * kSliceBytes;
+  if (rdma_ == nullptr) return PutPattern(now);
+  auto connecting = UcxEndpoint::ConnectTo(*rdma_, listener_);
+  if (!connecting.ok()) return Fail(connecting.status());
+  endpoint_ = *std::move(connecting);
+  Enter(Phase::kConnect, now);
+  // UCX ends it when the connection is up.
+  Flush([this](const absl::Status& status) {
+    if (phase_ == Phase::kConnect) Connected(status);
+  });
+}
+
+// A key is unpacked for the lanes that an endpoint has: before it is connected, none that writes
+// memory.
+void UcxMemoryPath::Connected(const absl::Status& status) {
+  if (!status.ok()) return Fail(status);
+  auto key = endpoint_.UnpackKey(offer_.key);
+  if (!key.ok()) return Fail(key.status());
+  key_ = *std::move(key);
+  PutPattern(RealClock().Now());
+}
+
+void UcxMemoryPath::PutPattern(absl::Time now) {
   Enter(Phase::kPattern, now);
   ProbePut(kPatternBytes);
   waiting_ = true;
@@ -219,9 +253,15 @@ void UcxMemoryPath::Finish(absl::Time now) {
   if (!result_.has_value()) result_ = measure_;
 }
 
-bool UcxMemoryPath::Step(absl::Time) {
+bool UcxMemoryPath::Step(absl::Time now) {
   if (closing_) return false;
-  if (!endpoint_.failure().ok()) Fail(endpoint_.failure());
+  if (endpoint_.open() && !endpoint_.failure().ok()) Fail(endpoint_.failure());
+  const bool verifying = phase_ == Phase::kConnect || phase_ == Phase::kPattern;
+  if (verifying && rdma_ != nullptr && now - round_start_ > kConnectMax) {
+    Fail(absl::DeadlineExceededError(absl::StrCat(
+        "no RDMA connection to ", listener_.ToString(), " within ",
+        absl::ToInt64Seconds(kConnectMax), " s: is it the address of an RDMA device's network?")));
+  }
   const bool probing = phase_ > Phase::kPattern && phase_ < Phase::kDone;
   if (probing && !waiting_) {
     // A small write is done when the reactor has come round to it again.
@@ -289,7 +329,8 @@ void UcxMemoryPath::Close() {
   }
   key_.reset();  // unmaps the owner's memory
   mapped_ = nullptr;
-  endpoint_.Close([this] { closed_ = true; });
+  closed_ = !endpoint_.open();
+  if (!closed_) endpoint_.Close([this](bool) { closed_ = true; });
 }
 
 std::optional<bool> UcxMemoryPath::closed() const {

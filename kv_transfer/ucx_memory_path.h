@@ -4,7 +4,7 @@
 // Path A from the writer's side: bytes go straight into the owner's memory.
 //
 // Where UCX can map that memory here (shared memory), a write is one memcpy per run, done
-// in slices by Step; nothing of a write is in flight between two Steps.  Else (RDMA) it is puts
+// in slices by Step; nothing of a write is in flight between two Steps.  Over RDMA it is puts
 // and a flush.  Either way a write has ended only when all of it is visible to the owner.
 #pragma once
 
@@ -20,13 +20,21 @@ namespace baton::kv {
 
 class UcxMemoryPath final : public UcxPath {
  public:
-  // `pool` is the writer's own; what is written to measure comes from `probe`, which has
-  // memory from Begin to the result.  An error: this path cannot be had.  All outlive the path.
+  // Shared memory.  `pool` is the writer's own; what is written to measure comes from `probe`,
+  // which has memory from Begin to the result.  An error: this path cannot be had.  All outlive
+  // the path.
   static absl::StatusOr<std::unique_ptr<UcxMemoryPath>> Open(UcxWorker& worker,
                                                              const MemoryOffer& offer,
                                                              absl::Span<const uint8_t> pool,
                                                              absl::Span<uint8_t> probe, LinkId link,
                                                              PathHost& host);
+  // RDMA: connects to the owner's listener when the owner has agreed, so that the owner knows
+  // whose connection it is.
+  static std::unique_ptr<UcxMemoryPath> OverRdma(UcxWorker& worker, const SocketAddress& listener,
+                                                 const MemoryOffer& offer,
+                                                 absl::Span<const uint8_t> pool,
+                                                 absl::Span<uint8_t> probe, LinkId link,
+                                                 PathHost& host);
 
   void Begin(uint64_t token, absl::Time now) override;
   void OnMessage(const PathMessage& message, absl::Time now) override;
@@ -49,7 +57,16 @@ class UcxMemoryPath final : public UcxPath {
 
  private:
   // kPieces: the same bytes as one run and as many, by turns.
-  enum class Phase : uint8_t { kOpen, kPattern, kWarm, kLatency, kPieces, kStream, kDone };
+  enum class Phase : uint8_t {
+    kOpen,
+    kConnect,
+    kPattern,
+    kWarm,
+    kLatency,
+    kPieces,
+    kStream,
+    kDone
+  };
   struct Active {
     DataWrite write;
     size_t copy = 0;    // next
@@ -57,6 +74,8 @@ class UcxMemoryPath final : public UcxPath {
   };
 
   absl::Status CheckNonce() const;
+  void Connected(const absl::Status& status);
+  void PutPattern(absl::Time now);
   absl::Status Put(const uint8_t* source, uint64_t bytes, uint64_t offset);
   // Calls `done` when everything put is visible; at once on shared memory.
   void Flush(UcxDone done);
@@ -78,9 +97,11 @@ class UcxMemoryPath final : public UcxPath {
   const absl::Span<uint8_t> probe_;
   const LinkId link_;
   PathHost& host_;
+  UcxWorker* rdma_ = nullptr;  // null: shared memory
+  SocketAddress listener_;
   UcxEndpoint endpoint_;
   UcxKeyHandle key_;
-  uint8_t* mapped_ = nullptr;  // the owner's mapping as seen here; null: not shared memory
+  uint8_t* mapped_ = nullptr;  // the owner's mapping as seen here; null: RDMA
 
   Phase phase_ = Phase::kOpen;
   bool waiting_ = false;    // for a flush or the owner's answer

@@ -140,7 +140,7 @@ void UcxMessagePath::Close() {
     active_.erase(found);
     host_.WriteEnded(write, why);
   }
-  endpoint_.Close([this] { closed_ = true; });
+  endpoint_.Close([this](bool) { closed_ = true; });
 }
 
 std::optional<bool> UcxMessagePath::closed() const {

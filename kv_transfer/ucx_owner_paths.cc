@@ -111,14 +111,20 @@ void UcxOwnerPaths::Propose(LinkId link, Path& path, const PathMessage& message)
     return host_.PathBroken(link, absl::InvalidArgumentError("a proposal on a path that is up"));
   }
   EndProbe(link);  // of an earlier proposal that did not come up
+  path.proposed = message.path;
+  path.client = message.number;
   const absl::Status status = Agree(path, message.path);
-  if (!status.ok()) return Answer(link, path, message.path, status);
-  wait_probe_.emplace_back(link, message.path);
+  if (!status.ok()) return Answer(link, path, status);
+  wait_probe_.push_back(link);
   NextProbe();
 }
 
 absl::Status UcxOwnerPaths::Agree(const Path& path, char which) {
   if (which == 'A') return AgreeToMemory(path.peer);
+  if (which == 'R') {
+    return listener_ != nullptr ? absl::OkStatus()
+                                : absl::FailedPreconditionError("RDMA is not offered");
+  }
   const bool allowed = which == 'S'   ? policy_.allow_sockets
                        : which == 'B' ? policy_.allow_messages
                                       : false;
@@ -133,7 +139,9 @@ absl::Status UcxOwnerPaths::AgreeToMemory(const Hello& peer) {
   if (!policy_.allow_memory || !region_.shared()) {
     return absl::FailedPreconditionError("memory writes are not offered");
   }
-  if (peer.process.boot_id != self_.boot_id) return absl::OkStatus();  // RDMA or nothing
+  if (peer.process.boot_id != self_.boot_id) {
+    return absl::FailedPreconditionError("the peer is on another host");
+  }
   for (const auto& [key, watched] : watched_) {
     if (watched.process == peer.process) return absl::OkStatus();
   }
@@ -147,12 +155,12 @@ absl::Status UcxOwnerPaths::AgreeToMemory(const Hello& peer) {
   return absl::OkStatus();
 }
 
-void UcxOwnerPaths::Answer(LinkId link, Path& path, char which, const absl::Status& status) {
-  PathMessage answer{.step = PathStep::kAnswer, .path = which};
+void UcxOwnerPaths::Answer(LinkId link, Path& path, const absl::Status& status) {
+  PathMessage answer{.step = PathStep::kAnswer, .path = path.proposed};
   answer.ok = status.ok();
   answer.text = std::string(status.message());
   if (status.ok()) {
-    path.agreed = which;
+    path.agreed = path.proposed;
     if (path.token == 0) {
       path.token = SplitMix64(reinterpret_cast<uint64_t>(&region_) ^ ++last_token_) | 1;
       tokens_[path.token] = link;
@@ -165,43 +173,66 @@ void UcxOwnerPaths::Answer(LinkId link, Path& path, char which, const absl::Stat
 // Peers are measured one at a time, so that they do not measure one another.
 void UcxOwnerPaths::NextProbe() {
   while (!probing_.has_value() && !wait_probe_.empty()) {
-    const auto [link, which] = wait_probe_.front();
+    const LinkId link = wait_probe_.front();
     wait_probe_.pop_front();
     const auto found = paths_.find(link);
     if (found == paths_.end()) continue;
     probing_ = link;
-    if (which != 'A') region_.TouchProbe();  // a writer of memory touches it itself
-    Answer(link, found->second, which, absl::OkStatus());
+    // A writer of memory touches it itself.
+    if (DataPathOf(found->second.proposed) != 'A') region_.TouchProbe();
+    Answer(link, found->second, absl::OkStatus());
   }
 }
 
 void UcxOwnerPaths::EndProbe(LinkId link) {
-  const auto waits = [&](const auto& entry) { return entry.first == link; };
-  wait_probe_.erase(std::remove_if(wait_probe_.begin(), wait_probe_.end(), waits),
-                    wait_probe_.end());
+  wait_probe_.erase(std::remove(wait_probe_.begin(), wait_probe_.end(), link), wait_probe_.end());
   if (probing_ != link) return;
   probing_.reset();
   region_.ForgetProbe();
   NextProbe();
 }
 
+UcxOwnerPaths::Path* UcxOwnerPaths::Expecting(uint64_t client) {
+  for (auto& [link, path] : paths_) {
+    const bool waits = path.agreed == 'R' && path.proposed == 'R' && !path.up;
+    if (waits && path.client == client && path.endpoints.size() < kConnectionsMax) return &path;
+  }
+  return nullptr;
+}
+
+bool UcxOwnerPaths::Step() {
+  if (listener_ == nullptr) return false;
+  const std::vector<UcxListener::Request> requests = listener_->TakeRequests();
+  for (const UcxListener::Request& request : requests) {
+    Path* const path = Expecting(request.client);
+    if (path == nullptr) {
+      ++messages_refused_;
+      listener_->Reject(request);
+      continue;
+    }
+    auto accepted = listener_->Accept(request);  // if it fails, the writer's end fails too
+    if (accepted.ok()) path->endpoints.push_back(*std::move(accepted));
+  }
+  return !requests.empty();
+}
+
 void UcxOwnerPaths::Check(LinkId link, const PathMessage& message) {
   if (probing_ != link || message.bytes > region_.probe().size()) return;
-  PathMessage checked{.step = PathStep::kChecked, .path = 'A'};
+  PathMessage checked{.step = PathStep::kChecked, .path = paths_.at(link).agreed};
   checked.ok = HasPattern(message.seed, region_.probe().subspan(0, message.bytes));
-  if (!checked.ok) checked.text = "the pattern written through shared memory did not arrive";
+  if (!checked.ok) checked.text = "the pattern written into memory did not arrive";
   host_.SendPath(link, checked);
 }
 
 void UcxOwnerPaths::Measured(LinkId link, Path& path, const PathMessage& message) {
   EndProbe(link);
   if (!message.ok) {
-    return host_.PathFailed(link, absl::FailedPreconditionError(message.text));
+    return host_.PathFailed(link, NoPath(message));
   }
   if (path.agreed != message.path) return;
   LinkInfo info;
   info.transport = message.text;
-  info.data_path = message.path == 'A' ? 'A' : 'B';
+  info.data_path = DataPathOf(message.path);
   info.cost = message.cost;
   info.link_class = ClassOf(info.transport);
   info.expected = ExpectedClass(policy_, self_, path.peer);
@@ -211,7 +242,7 @@ void UcxOwnerPaths::Measured(LinkId link, Path& path, const PathMessage& message
   host_.PathReady(link, info);
 }
 
-bool UcxOwnerPaths::Close(LinkId link) {
+std::optional<bool> UcxOwnerPaths::Close(LinkId link) {
   EndProbe(link);
   for (auto it = flows_.begin(); it != flows_.end();) {
     if (it->second.link != link) {
@@ -224,9 +255,21 @@ bool UcxOwnerPaths::Close(LinkId link) {
   const auto found = paths_.find(link);
   if (found == paths_.end()) return true;  // never prepared
   const bool fenced = found->second.agreed != 'A';
+  std::vector<UcxEndpoint> endpoints = std::move(found->second.endpoints);
   tokens_.erase(found->second.token);
   paths_.erase(found);
-  return fenced;
+  if (endpoints.empty()) return fenced;
+  closing_[link] = {endpoints.size(), fenced};
+  for (UcxEndpoint& endpoint : endpoints) {
+    endpoint.Close([this, link](bool confirmed) {
+      Closing& closing = closing_.at(link);
+      closing.fenced = closing.fenced && confirmed;
+      if (--closing.connections > 0) return;
+      closed_.emplace_back(link, closing.fenced);
+      closing_.erase(link);
+    });
+  }
+  return std::nullopt;
 }
 
 void UcxOwnerPaths::OnData(absl::Span<const uint8_t> header, absl::Span<const uint8_t> payload) {

@@ -46,6 +46,11 @@ double SumsBandwidth() {
   return kSumBytes / absl::ToDoubleSeconds(best.best());
 }
 
+absl::Status NoPath(const PathMessage& message) {
+  return message.number == 1 ? absl::UnavailableError(message.text)
+                             : absl::FailedPreconditionError(message.text);
+}
+
 absl::Status CheckPolicy(const PathPolicy& policy, const WorkerRef& peer, const LinkInfo& info) {
   if (policy.require_rdma && !IsRdmaTransport(info.transport)) {
     return absl::FailedPreconditionError(absl::StrFormat(

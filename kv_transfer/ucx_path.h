@@ -47,15 +47,25 @@ class PathHost {
   virtual absl::StatusOr<SocketAddress> PeerAddress(LinkId link) const = 0;
 };
 
+// Why no path came up.  REQUIRES: a kMeasured that is not ok.  FAILED_PRECONDITION: the two
+// configurations leave none; UNAVAILABLE: one failed, and may do better on the next link.
+absl::Status NoPath(const PathMessage& message);
+
 // What the configuration asks of every link.
 struct PathPolicy {
-  bool allow_memory = true;    // path A
+  bool allow_memory = true;    // path A on one host
   bool allow_sockets = true;   // path B
   bool allow_messages = true;  // path B over UCX
   uint64_t net_namespace = 0;  // our own; another one counts as another host, unless shm is forced
   bool require_rdma = false;
   double min_bandwidth = 0;  // bytes per second
 };
+// Proposals, in the order in which they are tried: memory writes on one host and over RDMA,
+// messages over sockets and over UCX.
+inline constexpr absl::string_view kProposals = "ARSB";
+// The data path that a proposal is about, as the cores and metrics know it.
+inline char DataPathOf(char proposal) { return proposal == 'A' || proposal == 'R' ? 'A' : 'B'; }
+
 // FAILED_PRECONDITION names what came up, what was asked for, and the setting.
 absl::Status CheckPolicy(const PathPolicy& policy, const WorkerRef& peer, const LinkInfo& info);
 

@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/ensure.h"
@@ -49,14 +50,18 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
       poller_(std::move(poller)),
       region_(std::move(parts.region)),
       memory_(std::move(parts.memory)),
+      rdma_(std::move(parts.rdma)),
       messages_(std::move(parts.messages)) {
-  for (UcxWorker* worker : {memory_.get(), messages_.get()}) {
-    if (worker != nullptr) poller_.Add(worker->event_fd(), kUcxKey, true, false);
+  for (UcxWorker* worker : {memory_.get(), rdma_.get(), messages_.get()}) {
+    if (worker == nullptr) continue;
+    workers_.push_back(worker);
+    poller_.Add(worker->event_fd(), kUcxKey, true, false);
   }
   const ProcessId process = parts.hello.process;
   const absl::Span<uint8_t> memory = region_.memory();
   if (role_ == Role::kDecode) {
-    owner_paths_ = std::make_unique<UcxOwnerPaths>(parts.policy, process, region_, poller_, *this);
+    owner_paths_ = std::make_unique<UcxOwnerPaths>(parts.policy, process, region_,
+                                                   std::move(parts.listener), poller_, *this);
     owner_ = std::make_unique<OwnerCore>(OwnerCore::Options{.link = parts.link},
                                          std::move(parts.hello), memory, *this);
     owner_paths_->SetCore(owner_.get());
@@ -66,8 +71,9 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
           kMessageId, [this](auto header, auto payload) { owner_paths_->OnData(header, payload); });
     }
   } else {
-    writer_paths_ = std::make_unique<UcxWriterPaths>(parts.policy, process, memory_.get(),
-                                                     messages_.get(), region_, poller_, *this);
+    const UcxWriterPaths::Workers workers = {memory_.get(), rdma_.get(), messages_.get()};
+    writer_paths_ =
+        std::make_unique<UcxWriterPaths>(parts.policy, process, workers, region_, poller_, *this);
     writer_ = std::make_unique<WriterCore>(
         WriterCore::Options{.link = parts.link, .check_one_in = parts.check_one_in},
         std::move(parts.hello), parts.seed, memory, *this);
@@ -79,10 +85,10 @@ UcxReactor::UcxReactor(Parts parts, SocketPoller poller)
 UcxReactor::~UcxReactor() {
   CloseEverything();
   region_ = UcxRegion();
-  for (const std::unique_ptr<UcxWorker>* worker : {&memory_, &messages_}) {
-    if (*worker != nullptr) poller_.Remove((*worker)->event_fd());
-  }
+  if (owner_paths_ != nullptr) owner_paths_->StopListening();
+  for (UcxWorker* worker : std::exchange(workers_, {})) poller_.Remove(worker->event_fd());
   memory_.reset();
+  rdma_.reset();
   messages_.reset();
 }
 
@@ -105,12 +111,7 @@ void UcxReactor::Run() {
     }
     active |= RunCommands();
     active |= Progress();
-    if (writer_paths_ != nullptr) {
-      active |= writer_paths_->Step(now);
-      for (const LinkId link : writer_paths_->TakeClosed()) {
-        later_.push_back([this, link] { Closed(link, true); });
-      }
-    }
+    active |= StepPaths(now);
     active |= !later_.empty();
     RunLater();
     if (now >= core_->NextDeadline()) {
@@ -222,11 +223,28 @@ void UcxReactor::Run(const UcxCommand& command) {
 
 bool UcxReactor::Progress() {
   bool any = false;
-  for (UcxWorker* worker : {memory_.get(), messages_.get()}) {
-    if (worker == nullptr) continue;
+  for (UcxWorker* worker : workers_) {
     for (int i = 0; i < kProgressMax && worker->Progress(); ++i) any = true;
   }
   return any;
+}
+
+bool UcxReactor::StepPaths(absl::Time now) {
+  const auto tell = [this](LinkId link, bool fenced) {
+    later_.push_back([this, link, fenced] { Closed(link, fenced); });
+  };
+  if (owner_paths_ != nullptr) {
+    const bool moved = owner_paths_->Step();
+    for (const auto& [link, fenced] : owner_paths_->TakeClosed()) tell(link, fenced);
+    return moved;
+  }
+  const bool moved = writer_paths_->Step(now);
+  for (const LinkId link : writer_paths_->TakeClosed()) tell(link, true);
+  return moved;
+}
+
+bool UcxReactor::PathsBusy() const {
+  return writer_paths_ != nullptr ? writer_paths_->busy() : owner_paths_->busy();
 }
 
 void UcxReactor::RunLater() {
@@ -289,7 +307,7 @@ void UcxReactor::PublishLinks(absl::Time now) {
 }
 
 absl::Duration UcxReactor::Idle(bool active, absl::Time now) {
-  const bool busy = writer_paths_ != nullptr && writer_paths_->busy();
+  const bool busy = PathsBusy();
   if (active) {
     last_active_ = now;
     return absl::ZeroDuration();
@@ -316,19 +334,21 @@ absl::Duration UcxReactor::Idle(bool active, absl::Time now) {
 }
 
 bool UcxReactor::ArmWorkers() {
-  for (UcxWorker* worker : {memory_.get(), messages_.get()}) {
-    if (worker != nullptr && !worker->Arm()) return false;
+  for (UcxWorker* worker : workers_) {
+    if (!worker->Arm()) return false;
   }
   return true;
 }
 
 void UcxReactor::CloseEverything() {
-  if (writer_paths_ == nullptr) return;
-  for (const LinkView& view : core_->links()) writer_paths_->Close(view.link);
+  for (const LinkView& view : core_->links()) {
+    if (writer_paths_ != nullptr) writer_paths_->Close(view.link);
+    if (owner_paths_ != nullptr) (void)owner_paths_->Close(view.link);
+  }
   const absl::Time give_up = clock_.Now() + kCloseWaitMax;
-  while (writer_paths_->busy() && clock_.Now() < give_up) {
+  while (PathsBusy() && clock_.Now() < give_up) {
     Progress();
-    (void)writer_paths_->TakeClosed();
+    if (writer_paths_ != nullptr) (void)writer_paths_->TakeClosed();
   }
   later_.clear();
 }
@@ -373,7 +393,8 @@ void UcxReactor::Close(LinkId link, const absl::Status&) {
 void UcxReactor::DoClose(LinkId link) {
   sockets_->Close(link);
   if (writer_paths_ != nullptr) return writer_paths_->Close(link);  // TakeClosed goes on
-  Closed(link, owner_paths_->Close(link));
+  const std::optional<bool> fenced = owner_paths_->Close(link);
+  if (fenced.has_value()) Closed(link, *fenced);  // else TakeClosed goes on
 }
 
 void UcxReactor::Closed(LinkId link, bool fenced) {

@@ -71,8 +71,11 @@ class UcxReactor final : public LinkIo, public PathHost {
     uint64_t seed = 0;
     Bell* bell = nullptr;
     const std::atomic<uint64_t>* ticks = nullptr;
-    std::unique_ptr<UcxWorker> memory;    // null: no path A
-    std::unique_ptr<UcxWorker> messages;  // null: no path B
+    std::unique_ptr<UcxWorker> memory;      // null: no path A on one host
+    std::unique_ptr<UcxWorker> rdma;        // null: no path A over RDMA
+    std::unique_ptr<UcxListener> listener;  // an owner's, with rdma
+    std::unique_ptr<UcxWorker> messages;    // null: no path B
+    absl::Status no_rdma;                   // UcxTransport
     UcxRegion region;
   };
   static absl::StatusOr<std::unique_ptr<UcxReactor>> Create(Parts parts);
@@ -135,6 +138,8 @@ class UcxReactor final : public LinkIo, public PathHost {
   // How long the next turn may wait.
   absl::Duration Idle(bool active, absl::Time now);
   bool ArmWorkers();
+  bool StepPaths(absl::Time now);
+  bool PathsBusy() const;
   void CloseEverything();
 
   const Role role_;
@@ -145,7 +150,9 @@ class UcxReactor final : public LinkIo, public PathHost {
   SocketPoller poller_;
   UcxRegion region_;
   std::unique_ptr<UcxWorker> memory_;
+  std::unique_ptr<UcxWorker> rdma_;
   std::unique_ptr<UcxWorker> messages_;
+  std::vector<UcxWorker*> workers_;  // those that are there
   std::unique_ptr<SocketLinks> sockets_;
   std::unique_ptr<UcxOwnerPaths> owner_paths_;    // an owner's
   std::unique_ptr<UcxWriterPaths> writer_paths_;  // a writer's

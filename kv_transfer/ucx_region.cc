@@ -34,13 +34,31 @@ absl::StatusOr<UcxRegion> UcxRegion::Shared(UcxWorker& worker, uint64_t pool_byt
   UcxRegion region;
   const uint64_t bytes = (kPoolOffset + pool_bytes + kHugePage - 1) / kHugePage * kHugePage;
   ASSIGN_OR_RETURN(region.shared_, UcxMemory::Allocate(worker, bytes, kHugePage));
-  uint8_t* base = region.shared_.base();
-  std::memcpy(base, &nonce, sizeof nonce);
-  region.probe_ = base + kHeaderBytes;
-  region.pool_ = base + kPoolOffset;
-  region.pool_bytes_ = region.memory_bytes_ = pool_bytes;
-  region.nonce_ = nonce;
+  region.Divide(region.shared_.base(), pool_bytes, nonce);
   return region;
+}
+
+absl::StatusOr<UcxRegion> UcxRegion::Unshared(uint64_t pool_bytes, uint64_t nonce) {
+  const uint64_t bytes = kPoolOffset + pool_bytes;
+  ASSIGN_OR_RETURN(UcxRegion region, Private(bytes, bytes));
+  region.Divide(region.pool_, pool_bytes, nonce);
+  return region;
+}
+
+void UcxRegion::Divide(uint8_t* base, uint64_t pool_bytes, uint64_t nonce) {
+  std::memcpy(base, &nonce, sizeof nonce);
+  divided_ = base;
+  probe_ = base + kHeaderBytes;
+  pool_ = base + kPoolOffset;
+  pool_bytes_ = memory_bytes_ = pool_bytes;
+  nonce_ = nonce;
+}
+
+absl::Status UcxRegion::Register(UcxWorker& rdma) {
+  uint8_t* const base = divided_ == nullptr ? pool_ : divided_;
+  const auto bytes = static_cast<uint64_t>(pool_ - base) + memory_bytes_;
+  ASSIGN_OR_RETURN(rdma_, UcxMemory::Register(rdma, base, bytes));
+  return absl::OkStatus();
 }
 
 // The pool begins at a huge page's boundary, and what surrounds it faults: whoever leaves it is
@@ -68,8 +86,10 @@ absl::StatusOr<UcxRegion> UcxRegion::Private(uint64_t pool_bytes, uint64_t memor
 
 UcxRegion& UcxRegion::operator=(UcxRegion&& other) noexcept {
   std::swap(shared_, other.shared_);
+  std::swap(rdma_, other.rdma_);
   std::swap(mapped_, other.mapped_);
   std::swap(mapped_bytes_, other.mapped_bytes_);
+  std::swap(divided_, other.divided_);
   std::swap(probe_, other.probe_);
   std::swap(pool_, other.pool_);
   std::swap(pool_bytes_, other.pool_bytes_);
@@ -79,6 +99,7 @@ UcxRegion& UcxRegion::operator=(UcxRegion&& other) noexcept {
 }
 
 UcxRegion::~UcxRegion() {
+  rdma_ = UcxMemory();
   if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
 }
 
@@ -88,17 +109,29 @@ void UcxRegion::TouchProbe() {
 }
 
 void UcxRegion::ForgetProbe() {
-  if (probe_ == nullptr) return;
+  // Peers write pinned pages, wherever the mapping leads to by then.
+  if (probe_ == nullptr || rdma_.base() != nullptr) return;
   (void)::madvise(probe_, kProbeBytes, shared() ? MADV_REMOVE : MADV_DONTNEED);
 }
 
 absl::StatusOr<MemoryOffer> UcxRegion::Offer(const UcxWorker& worker) const {
-  ENSURE(shared());
-  MemoryOffer offer;
+  ASSIGN_OR_RETURN(MemoryOffer offer, OfferOf(shared_));
   offer.worker_address = worker.address();
-  ASSIGN_OR_RETURN(offer.key, shared_.PackKey());
-  offer.base = reinterpret_cast<uint64_t>(shared_.base());
-  offer.bytes = shared_.bytes();
+  return offer;
+}
+
+absl::StatusOr<MemoryOffer> UcxRegion::RdmaOffer(uint16_t port) const {
+  ASSIGN_OR_RETURN(MemoryOffer offer, OfferOf(rdma_));
+  offer.worker_address = RdmaAddress(port);
+  return offer;
+}
+
+absl::StatusOr<MemoryOffer> UcxRegion::OfferOf(const UcxMemory& memory) const {
+  ENSURE(memory.base() != nullptr);
+  MemoryOffer offer;
+  ASSIGN_OR_RETURN(offer.key, memory.PackKey());
+  offer.base = reinterpret_cast<uint64_t>(memory.base());
+  offer.bytes = memory.bytes();
   offer.nonce = nonce_;
   offer.probe_offset = kHeaderBytes;
   offer.probe_bytes = kProbeBytes;

@@ -5,6 +5,7 @@
 
 #include <sys/resource.h>
 
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -15,14 +16,13 @@
 #include "base/status_macros.h"
 #include "base/this_thread.h"
 #include "kv_transfer/revoke_filter.h"
+#include "kv_transfer/ucx_devices.h"
+#include "kv_transfer/ucx_listener.h"
 #include "kv_transfer/ucx_process.h"
 #include "kv_transfer/ucx_reactor.h"
 
 namespace baton::kv {
 namespace {
-
-// Transports that count as RDMA, for the check at start.
-constexpr char kRdmaTransports[] = "rc,dc,ud";
 
 // Registration would fail late, and only where the pool is large.
 absl::Status CheckMemlock(uint64_t pool_bytes) {
@@ -32,42 +32,99 @@ absl::Status CheckMemlock(uint64_t pool_bytes) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "kv_transfer.require_rdma is true, but memlock (`ulimit -l`) is ", memlock.rlim_cur >> 10,
-      " KiB and the KV pool has ", pool_bytes >> 10,
+      "memlock (`ulimit -l`) is ", memlock.rlim_cur >> 10, " KiB and the KV pool has ",
+      pool_bytes >> 10,
       " KiB: set it to unlimited (systemd: LimitMEMLOCK=infinity; a container: IPC_LOCK)"));
 }
 
-absl::Status CheckRdma(const UcxTransportOptions& options) {
-  RETURN_IF_ERROR(CheckMemlock(options.layout.pool_bytes()));
-  const auto rdma = UcxWorker::Create(
-      {.path = DataPath::kMemoryWrites, .devices = options.devices, .transports = kRdmaTransports});
-  if (rdma.ok()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "kv_transfer.require_rdma is true, but UCX finds no RDMA transport on the devices [",
-      absl::StrJoin(options.devices, ", "),
-      "]: name one in kv_transfer.devices (`ibv_devices` lists them; `ulimit -l` must be "
-      "unlimited) or set require_rdma to false"));
+std::vector<std::string> Names(const std::set<std::string>& set) {
+  return {set.begin(), set.end()};
+}
+
+std::vector<std::string> In(const std::vector<std::string>& names, const std::set<std::string>& set,
+                            bool in) {
+  std::vector<std::string> result;
+  for (const std::string& name : names) {
+    if (set.contains(name) == in) result.push_back(name);
+  }
+  return result;
 }
 
 bool WantsMemory(TransportChoice choice) {
   return choice == TransportChoice::kAuto || choice == TransportChoice::kShm;
 }
 
+bool WantsRdma(TransportChoice choice) { return choice == TransportChoice::kAuto; }
+
 bool WantsSockets(TransportChoice choice) {
   return choice == TransportChoice::kAuto || choice == TransportChoice::kTcp;
 }
 
+// The way on without RDMA.
+absl::Status NoRdma(const UcxTransportOptions& options, const absl::Status& why,
+                    UcxReactor::Parts& parts) {
+  parts.listener.reset();
+  parts.rdma.reset();
+  parts.no_rdma = why;
+  if (!options.require_rdma) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "kv_transfer.require_rdma is true, but ", why.message(),
+      ": name an RDMA device in kv_transfer.devices (`ibv_devices` lists them; `ulimit -l` must be "
+      "unlimited) or set require_rdma to false"));
+}
+
+// A context for memory writes over RDMA, and where an owner is reached.
+absl::Status OpenRdma(const UcxTransportOptions& options, const UcxDevices& found,
+                      std::vector<std::string> devices, UcxReactor::Parts& parts) {
+  UcxWorker::Options worker{.path = DataPath::kRdmaWrites, .devices = std::move(devices)};
+  worker.rdma = Names(found.rdma_transports);
+  worker.owner = options.role == Role::kDecode;
+  // No secret: an owner believes it only of a connection that comes while a link that has said it
+  // waits for one.
+  worker.client = SplitMix64(options.seed + options.self.incarnation.value()) | 1;
+  ASSIGN_OR_RETURN(parts.rdma, UcxWorker::Create(worker));
+  if (!worker.owner) return absl::OkStatus();
+  ASSIGN_OR_RETURN(parts.listener,
+                   UcxListener::Create(*parts.rdma, parts.sockets.listen->WithPort(0)));
+  return absl::OkStatus();
+}
+
+// An error where the configuration demands RDMA; else only a word, where there is a device.
+absl::Status TryRdma(const UcxTransportOptions& options, const UcxDevices& found,
+                     UcxReactor::Parts& parts) {
+  if (!WantsRdma(options.choice)) return absl::OkStatus();
+  std::vector<std::string> devices = In(options.devices, found.rdma_devices, true);
+  const bool any = !found.rdma_devices.empty() && (options.devices.empty() || !devices.empty());
+  if (!any && !options.require_rdma) return absl::OkStatus();
+  absl::Status status = CheckMemlock(options.layout.pool_bytes() + UcxRegion::kProbeBytes);
+  if (status.ok() && !any) {
+    status = absl::NotFoundError(absl::StrCat("UCX finds no RDMA transport on the devices [",
+                                              absl::StrJoin(options.devices, ", "), "]"));
+  }
+  if (status.ok()) status = OpenRdma(options, found, std::move(devices), parts);
+  if (status.ok()) return status;
+  return NoRdma(options, status, parts);
+}
+
 absl::Status OpenWorkers(const UcxTransportOptions& options, UcxReactor::Parts& parts) {
+  ASSIGN_OR_RETURN(const UcxDevices found, FindUcxDevices());
+  RETURN_IF_ERROR(TryRdma(options, found, parts));
+  if (options.require_rdma) return absl::OkStatus();
   const bool want_memory = WantsMemory(options.choice);
-  const bool want_messages = options.choice != TransportChoice::kShm && !options.require_rdma;
+  const bool want_messages = options.choice != TransportChoice::kShm;
+  // UCX takes names of RDMA devices for slips where it may only use TCP.
+  const std::vector<std::string> devices = In(options.devices, found.rdma_devices, false);
   if (want_memory) {
-    auto worker = UcxWorker::Create({.path = DataPath::kMemoryWrites, .devices = options.devices});
+    auto worker = UcxWorker::Create({.path = DataPath::kMemoryWrites,
+                                     .devices = devices,
+                                     .rdma = Names(found.rdma_transports)});
     if (!worker.ok() && !want_messages) return worker.status();
     if (worker.ok()) parts.memory = *std::move(worker);
   }
-  if (want_messages) {
-    auto worker =
-        UcxWorker::Create({.path = DataPath::kCheckedMessages, .devices = options.devices});
+  const bool only_rdma = devices.empty() && !options.devices.empty();
+  if (want_messages && !(only_rdma && WantsSockets(options.choice))) {
+    auto worker = UcxWorker::Create(
+        {.path = DataPath::kCheckedMessages, .devices = only_rdma ? options.devices : devices});
     const bool others = parts.memory != nullptr || WantsSockets(options.choice);
     if (!worker.ok() && !others) return worker.status();
     if (worker.ok()) parts.messages = *std::move(worker);
@@ -75,22 +132,39 @@ absl::Status OpenWorkers(const UcxTransportOptions& options, UcxReactor::Parts& 
   return absl::OkStatus();
 }
 
-absl::Status MakeOffers(const UcxTransportOptions& options, UcxReactor::Parts& parts) {
+// The pool's memory; where memory writes can come, with what peers need to verify them.
+absl::StatusOr<UcxRegion> MakeRegion(const UcxTransportOptions& options,
+                                     const UcxReactor::Parts& parts) {
   const uint64_t bytes = options.layout.pool_bytes();
-  const bool owner = options.role == Role::kDecode;
-  if (owner && parts.memory != nullptr) {
-    const uint64_t nonce = SplitMix64(options.seed ^ options.self.incarnation.value());
-    ASSIGN_OR_RETURN(parts.region, UcxRegion::Shared(*parts.memory, bytes, nonce));
+  const bool reached = parts.memory != nullptr || parts.rdma != nullptr;
+  if (options.role == Role::kPrefill) {
+    const WriterCore::Options writer{.link = parts.link};
+    return UcxRegion::Private(
+        bytes, WriterCore::MemoryBytes(writer, options.layout, options.peers.size()));
+  }
+  if (!reached) return UcxRegion::Private(bytes, bytes);
+  const uint64_t nonce = SplitMix64(options.seed ^ options.self.incarnation.value());
+  return parts.memory != nullptr ? UcxRegion::Shared(*parts.memory, bytes, nonce)
+                                 : UcxRegion::Unshared(bytes, nonce);
+}
+
+absl::Status MakeOffers(const UcxTransportOptions& options, UcxReactor::Parts& parts) {
+  ASSIGN_OR_RETURN(parts.region, MakeRegion(options, parts));
+  if (parts.rdma != nullptr) {
+    const absl::Status registered = parts.region.Register(*parts.rdma);
+    if (!registered.ok()) RETURN_IF_ERROR(NoRdma(options, registered, parts));
+  }
+  if (options.role != Role::kDecode) return absl::OkStatus();
+  if (parts.memory != nullptr) {
     ASSIGN_OR_RETURN(const MemoryOffer offer, parts.region.Offer(*parts.memory));
     parts.hello.offers.push_back({'A', "memory", Encode(offer)});
-  } else {
-    const uint64_t memory =
-        owner ? bytes
-              : WriterCore::MemoryBytes({.link = parts.link}, options.layout, options.peers.size());
-    ASSIGN_OR_RETURN(parts.region, UcxRegion::Private(bytes, memory));
   }
-  if (owner && parts.policy.allow_sockets) parts.hello.offers.push_back({'S', "tcp", {}});
-  if (owner && parts.messages != nullptr) {
+  if (parts.rdma != nullptr) {
+    ASSIGN_OR_RETURN(const MemoryOffer offer, parts.region.RdmaOffer(parts.listener->port()));
+    parts.hello.offers.push_back({'R', "rc", Encode(offer)});
+  }
+  if (parts.policy.allow_sockets) parts.hello.offers.push_back({'S', "tcp", {}});
+  if (parts.messages != nullptr) {
     parts.hello.offers.push_back({'B', "tcp", parts.messages->address()});
   }
   return absl::OkStatus();
@@ -114,8 +188,8 @@ absl::Status ReadAddresses(const UcxTransportOptions& options, SocketLinks::Opti
 
 class UcxTransport::Shared {
  public:
-  explicit Shared(std::unique_ptr<UcxReactor> reactor)
-      : reactor_(std::move(reactor)), thread_([this] {
+  Shared(std::unique_ptr<UcxReactor> reactor, const absl::Status& no_rdma)
+      : reactor_(std::move(reactor)), no_rdma_(no_rdma), thread_([this] {
           NameThisThread("kv-reactor");
           reactor_->Run();
         }) {}
@@ -128,9 +202,11 @@ class UcxTransport::Shared {
 
   UcxReactor& reactor() { return *reactor_; }
   RevokeFilter& filter() { return filter_; }
+  const absl::Status& no_rdma() const { return no_rdma_; }
 
  private:
   std::unique_ptr<UcxReactor> reactor_;
+  const absl::Status no_rdma_;
   RevokeFilter filter_;  // the owner thread's
   std::thread thread_;
 };
@@ -143,7 +219,6 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
   }
   UcxReactor::Parts parts;
   RETURN_IF_ERROR(ReadAddresses(options, parts.sockets));
-  if (options.require_rdma) RETURN_IF_ERROR(CheckRdma(options));
   ASSIGN_OR_RETURN(const SelfDescription self, DescribeSelf());
   parts.role = options.role;
   parts.hello.self = options.self;
@@ -155,9 +230,9 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
   parts.hello.model_fingerprint = options.model_fingerprint;
   parts.hello.layout = options.layout;
   parts.hello.numeric_class = options.numeric_class;
-  parts.policy.allow_memory = WantsMemory(options.choice);
+  parts.policy.allow_memory = WantsMemory(options.choice) && !options.require_rdma;
   parts.policy.allow_sockets = WantsSockets(options.choice) && !options.require_rdma;
-  parts.policy.allow_messages = options.choice != TransportChoice::kShm;
+  parts.policy.allow_messages = options.choice != TransportChoice::kShm && !options.require_rdma;
   parts.policy.net_namespace = self.net_namespace;
   parts.policy.require_rdma = options.require_rdma;
   parts.policy.min_bandwidth = options.min_bandwidth;
@@ -170,8 +245,9 @@ absl::StatusOr<std::unique_ptr<UcxTransport>> UcxTransport::Create(
   parts.ticks = options.ticks;
   RETURN_IF_ERROR(OpenWorkers(options, parts));
   RETURN_IF_ERROR(MakeOffers(options, parts));
+  const absl::Status no_rdma = parts.no_rdma;
   ASSIGN_OR_RETURN(std::unique_ptr<UcxReactor> reactor, UcxReactor::Create(std::move(parts)));
-  return std::make_unique<UcxTransport>(std::make_unique<Shared>(std::move(reactor)));
+  return std::make_unique<UcxTransport>(std::make_unique<Shared>(std::move(reactor), no_rdma));
 }
 
 UcxTransport::UcxTransport(std::unique_ptr<Shared> shared) : shared_(std::move(shared)) {}
@@ -179,6 +255,7 @@ UcxTransport::~UcxTransport() = default;
 void UcxTransport::Finish() { shared_->Finish(); }
 
 uint8_t* UcxTransport::PoolBase() const { return shared_->reactor().pool(); }
+const absl::Status& UcxTransport::no_rdma() const { return shared_->no_rdma(); }
 uint16_t UcxTransport::port() const { return shared_->reactor().port(); }
 std::vector<UcxLinkStatus> UcxTransport::Links() const { return shared_->reactor().Links(); }
 UcxTransportCounters UcxTransport::counters() const { return shared_->reactor().counters(); }

@@ -33,8 +33,8 @@
 namespace baton::kv {
 
 enum class TransportChoice : uint8_t {
-  kAuto,    // memory writes where they can be had and fenced, else TCP
-  kShm,     // memory writes or nothing
+  kAuto,    // memory writes where they can be had and fenced (one host, RDMA), else TCP
+  kShm,     // memory writes on one host or nothing
   kTcp,     // checked messages over TCP sockets, or over UCX's TCP
   kUcxTcp,  // over UCX's TCP only
 };
@@ -99,6 +99,8 @@ class UcxTransport final : public OwnerTransport, public WriterTransport {
 
   // layout.pool_bytes() bytes, zeroed, 4 KiB aligned.
   uint8_t* PoolBase() const;
+  // Not OK: why there are no memory writes over RDMA although there is a device for them.
+  const absl::Status& no_rdma() const;
   // The port an owner listens on.
   uint16_t port() const;
   std::vector<UcxLinkStatus> Links() const;

@@ -68,6 +68,19 @@ absl::StatusOr<MemoryOffer> DecodeMemoryOffer(absl::Span<const uint8_t> bytes) {
   return offer;
 }
 
+std::vector<uint8_t> RdmaAddress(uint16_t port) {
+  ByteWriter out;
+  out.Put(port);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<uint16_t> RdmaPort(const MemoryOffer& offer) {
+  ByteReader in(offer.worker_address);
+  const uint16_t port = in.Get<uint16_t>();
+  if (!in.done() || port == 0) return Malformed("RDMA offer");
+  return port;
+}
+
 std::vector<uint8_t> Encode(const PathMessage& message) {
   ByteWriter out;
   out.Put(static_cast<uint8_t>(message.step));

@@ -17,9 +17,10 @@
 
 namespace baton::kv {
 
-// In an owner's Hello, path 'A': one mapping holds a header, the probe region and the pool.
+// In an owner's Hello, path 'A' (one host) and 'R' (RDMA): one mapping holds a header, the probe
+// region and the pool.
 struct MemoryOffer {
-  std::vector<uint8_t> worker_address;
+  std::vector<uint8_t> worker_address;  // A: of UCX; R: RdmaAddress
   std::vector<uint8_t> key;
   uint64_t base = 0;   // in the owner's address space
   uint64_t bytes = 0;  // of the mapping
@@ -34,17 +35,22 @@ std::vector<uint8_t> Encode(const MemoryOffer& offer);
 // Every region lies inside the mapping.
 absl::StatusOr<MemoryOffer> DecodeMemoryOffer(absl::Span<const uint8_t> bytes);
 
+// Of path 'R': the port of RDMA connections, at the host that the control link goes to.
+std::vector<uint8_t> RdmaAddress(uint16_t port);
+absl::StatusOr<uint16_t> RdmaPort(const MemoryOffer& offer);
+
 // Path 'B': the blob is the UCX worker's address.  Path 'S': no blob; flows (flow_wire.h) come to
 // the port of the control links.
 
 // Inside DataPathMessage frames.  The writer leads, the owner answers.
 enum class PathStep : uint8_t {
-  kPropose = 1,   // writer: path
+  kPropose = 1,   // writer: path; R: number is what its connection will say of itself
   kAnswer = 2,    // owner: path, ok or text; number: the token of this link's messages
-  kCheck = 3,     // writer, path A: bytes of the pattern of seed are in the probe region
+  kCheck = 3,     // writer, A and R: bytes of the pattern of seed are in the probe region
   kChecked = 4,   // owner: ok or text
   kEcho = 5,      // owner, path B: probe message `number` arrived
-  kMeasured = 6,  // writer: text is the transport; cost
+  kMeasured = 6,  // writer: text is the transport; cost.  Not ok: no path came up, text is why;
+                  // number 1: another link may have more luck
 };
 struct PathMessage {
   PathStep step = PathStep::kPropose;

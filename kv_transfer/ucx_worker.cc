@@ -20,41 +20,28 @@
 namespace baton::kv {
 namespace {
 
-// A dead peer shows within a second on shared memory, not after UCX's default of twenty.
-constexpr char kKeepalive[] = "1s";
-// One message of path B travels in one segment of this size and is copied once, by us, after
-// it was checked.
-constexpr char kTcpSegment[] = "256k";
 constexpr absl::Duration kCloseWaitMax = absl::Seconds(1);
 // For operations of a closed endpoint; what they read stays in use meanwhile.
 constexpr absl::Duration kOperationsWaitMax = absl::Milliseconds(500);
 
-// Names are UCX's without its prefixes; with a prefix it accepts and ignores them.
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
-  const bool messages = options.path == DataPath::kCheckedMessages;
-  std::vector<std::pair<std::string, std::string>> settings = {
-      {"TLS", !options.transports.empty() ? options.transports
-              : messages                  ? "tcp"
-                                          : "^tcp"},
-      {"KEEPALIVE_INTERVAL", kKeepalive}};
-  if (!options.devices.empty()) {
-    settings.push_back({"NET_DEVICES", absl::StrJoin(options.devices, ",")});
-  }
-  if (messages) {
-    settings.push_back({"TX_SEG_SIZE", kTcpSegment});
-    settings.push_back({"RX_SEG_SIZE", kTcpSegment});
-    // One socket event per progress: UCX 1.13 takes several at once, and when the first of them
-    // ends an endpoint that the second is about, it reads freed memory.
-    settings.push_back({"MAX_POLL", "1"});
-  } else {
-    // Without it error handling silently removes shared memory from what UCX may use.
-    settings.push_back({"MM_ERROR_HANDLING", "y"});
-  }
-  for (const auto& [name, value] : settings) {
+  for (const auto& [name, value] : UcxSettings(options)) {
     const ucs_status_t set = ucp_config_modify(config, name.c_str(), value.c_str());
     RETURN_IF_ERROR(FromUcs(set, absl::StrCat("setting UCX's ", name, " to ", value)));
   }
   return absl::OkStatus();
+}
+
+const char* NameOf(DataPath path) {
+  switch (path) {
+    case DataPath::kMemoryWrites:
+      return "shared-memory";
+    case DataPath::kRdmaWrites:
+      return "RDMA";
+    case DataPath::kCheckedMessages:
+      break;
+  }
+  return "TCP";
 }
 
 }  // namespace
@@ -67,6 +54,7 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& opti
 
 absl::Status UcxWorker::Init(const Options& options) {
   const bool messages = options.path == DataPath::kCheckedMessages;
+  client_ = options.client;
   ucp_config_t* raw_config = nullptr;
   RETURN_IF_ERROR(
       FromUcs(ucp_config_read(nullptr, nullptr, &raw_config), "reading UCX's settings"));
@@ -75,22 +63,29 @@ absl::Status UcxWorker::Init(const Options& options) {
 
   ucp_params_t parameters = {};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
-  parameters.features =
-      UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (messages ? 0 : uint64_t{UCP_FEATURE_RMA});
-  parameters.name = messages ? "baton-b" : "baton-a";
+  // No messages where memory is written by RDMA: with them UCX emulates puts, by the owner's CPU,
+  // wherever a key does not fit its endpoint.
+  const bool rdma = options.path == DataPath::kRdmaWrites;
+  parameters.features = UCP_FEATURE_WAKEUP | (rdma ? 0 : uint64_t{UCP_FEATURE_AM}) |
+                        (messages ? 0 : uint64_t{UCP_FEATURE_RMA});
+  parameters.name = messages                                ? "baton-b"
+                    : options.path == DataPath::kRdmaWrites ? "baton-r"
+                                                            : "baton-a";
   ucp_context_h context = nullptr;
   const ucs_status_t opened = ucp_init(&parameters, config.get(), &context);
   if (opened == UCS_ERR_NO_DEVICE) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "UCX finds no ", messages ? "TCP" : "shared-memory or RDMA", " transport on the devices [",
+        "UCX finds no ", NameOf(options.path), " transport on the devices [",
         absl::StrJoin(options.devices, ", "), "]: see kv_transfer.devices and `ucx_info -d`"));
   }
   RETURN_IF_ERROR(FromUcs(opened, "opening UCX"));
   context_.reset(context);
 
   ucp_worker_params_t worker_parameters = {};
-  worker_parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_parameters.field_mask =
+      UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_CLIENT_ID;
   worker_parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  worker_parameters.client_id = options.client;
   ucp_worker_h worker = nullptr;
   RETURN_IF_ERROR(
       FromUcs(ucp_worker_create(context, &worker_parameters, &worker), "creating a UCX worker"));
@@ -123,7 +118,7 @@ UcxWorker::~UcxWorker() {
       if (operation->done == nullptr) continue;
       operation->done(absl::CancelledError("the UCX worker was destroyed"));
     }
-    if (closing.keep->closed != nullptr) closing.keep->closed();
+    if (closing.keep->closed != nullptr) closing.keep->closed(true);
   }
 }
 
@@ -135,8 +130,8 @@ bool UcxWorker::Progress() {
 
 bool UcxWorker::Arm() { return ucp_worker_arm(worker_.get()) == UCS_OK; }
 
-void UcxWorker::AwaitClose(void* request, std::unique_ptr<UcxEndpointState> keep) {
-  closing_.push_back({request, std::move(keep), RealClock().Now() + kOperationsWaitMax});
+void UcxWorker::AwaitClose(void* request, bool accepted, std::unique_ptr<UcxEndpointState> keep) {
+  closing_.push_back({request, accepted, std::move(keep), RealClock().Now() + kOperationsWaitMax});
 }
 
 void UcxWorker::ReapClosed() {
@@ -159,7 +154,7 @@ void UcxWorker::ReapClosed() {
     for (const auto& operation : closing.keep->operations) {
       std::exchange(operation->done, nullptr)(absl::UnavailableError("the endpoint was closed"));
     }
-    if (closing.keep->closed != nullptr) closing.keep->closed();
+    if (closing.keep->closed != nullptr) closing.keep->closed(closing.confirmed);
     if (!closing.keep->operations.empty()) late_.push_back(std::move(closing.keep));
   }
   for (Closing& closing : still) closing_.push_back(std::move(closing));
@@ -257,6 +252,21 @@ absl::StatusOr<UcxMemory> UcxMemory::Allocate(UcxWorker& worker, uint64_t bytes,
   ENSURE(attributes.length >= bytes);
   if (attributes.address == hole.target()) hole.Filled();
   result.base_ = static_cast<uint8_t*>(attributes.address);
+  result.bytes_ = bytes;
+  return result;
+}
+
+absl::StatusOr<UcxMemory> UcxMemory::Register(UcxWorker& worker, uint8_t* base, uint64_t bytes) {
+  UcxMemory result;
+  ucp_mem_map_params_t parameters = {};
+  parameters.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+  parameters.address = base;
+  parameters.length = bytes;
+  const ucs_status_t mapped = ucp_mem_map(worker.context(), &parameters, &result.memory_);
+  if (mapped != UCS_OK) result.memory_ = nullptr;
+  RETURN_IF_ERROR(FromUcs(mapped, absl::StrCat("registering ", bytes, " bytes for RDMA")));
+  result.context_ = worker.context();
+  result.base_ = base;
   result.bytes_ = bytes;
   return result;
 }

@@ -3,10 +3,7 @@
 
 // One UCX context with one worker: memory that others may write, messages, endpoints.
 //
-// A data path is a context of its own.  kMemoryWrites (path A) knows RMA and excludes TCP,
-// because UCX silently turns a put over TCP into an unchecked copy by the target's CPU;
-// kCheckedMessages (path B) knows active messages over TCP only, so that no put handler
-// exists that a stranger could reach.
+// A data path is a context of its own, made by ucx_settings.h.
 //
 // Thread:     created anywhere, then used by one thread at a time.
 // Ownership:  endpoints, memory and keys must be gone before their worker.
@@ -24,10 +21,9 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kv_transfer/ucx_handles.h"
+#include "kv_transfer/ucx_settings.h"
 
 namespace baton::kv {
-
-enum class DataPath : uint8_t { kMemoryWrites, kCheckedMessages };
 
 // Called exactly once, on the worker's thread, from Progress or from the call itself.
 using UcxDone = absl::AnyInvocable<void(const absl::Status&)>;
@@ -38,11 +34,7 @@ using UcxReceive =
 
 class UcxWorker {
  public:
-  struct Options {
-    DataPath path = DataPath::kMemoryWrites;
-    std::vector<std::string> devices;  // network devices; empty: all
-    std::string transports;            // UCX_TLS; empty: by the path
-  };
+  using Options = UcxContextOptions;
   // FAILED_PRECONDITION: UCX has no transport for the path on these devices.
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const Options& options);
   ~UcxWorker();
@@ -52,6 +44,7 @@ class UcxWorker {
   // What a peer's Connect needs.
   const std::vector<uint8_t>& address() const { return address_; }
   size_t header_bytes_max() const { return header_bytes_max_; }
+  uint64_t client() const { return client_; }
 
   // True if anything happened.
   bool Progress();
@@ -68,8 +61,9 @@ class UcxWorker {
   // For ucx_endpoint and ucx_memory.
   ucp_worker_h handle() const { return worker_.get(); }
   ucp_context_h context() const { return context_.get(); }
-  // Takes over a close request that UCX has not finished, and what must live until then.
-  void AwaitClose(void* request, std::unique_ptr<struct UcxEndpointState> keep);
+  // Takes over a close request that UCX has not finished (null: it has, or has refused), and what
+  // must live until then.
+  void AwaitClose(void* request, bool accepted, std::unique_ptr<struct UcxEndpointState> keep);
   size_t closing() const { return closing_.size(); }
 
  private:
@@ -78,7 +72,8 @@ class UcxWorker {
     UcxReceive receive;
   };
   struct Closing {
-    void* request;  // null: UCX has confirmed the close
+    void* request;   // null: UCX has ended the close
+    bool confirmed;  // then
     std::unique_ptr<struct UcxEndpointState> keep;
     absl::Time give_up;
   };
@@ -94,6 +89,7 @@ class UcxWorker {
   UcxWorkerHandle worker_;
   std::vector<uint8_t> address_;
   size_t header_bytes_max_ = 0;
+  uint64_t client_ = 0;
   int event_fd_ = -1;
   uint64_t messages_refused_ = 0;
   std::vector<std::unique_ptr<Receiver>> receivers_;
@@ -103,7 +99,8 @@ class UcxWorker {
   std::vector<std::unique_ptr<struct UcxEndpointState>> late_;
 };
 
-// Memory that UCX allocated, so that peers on this host write it without our help.
+// Memory that peers write without our help: UCX allocated it for those on this host, or pinned
+// it for RDMA.
 //
 // Ownership:  must go before its worker.  Zeroed and lazily backed (sysv) or pre-faulted (posix).
 class UcxMemory {
@@ -111,6 +108,9 @@ class UcxMemory {
   // At a multiple of `alignment` (a power of two) where UCX can do that, else anywhere.
   // REQUIRES: bytes is a multiple of `alignment`.
   static absl::StatusOr<UcxMemory> Allocate(UcxWorker& worker, uint64_t bytes, uint64_t alignment);
+  // Memory of someone else's, pinned for RDMA; it outlives the result, at the same physical
+  // pages: what punches holes into it makes peers write where nobody reads.
+  static absl::StatusOr<UcxMemory> Register(UcxWorker& worker, uint8_t* base, uint64_t bytes);
   UcxMemory() = default;
   UcxMemory(UcxMemory&& other) noexcept;
   UcxMemory& operator=(UcxMemory&& other) noexcept;

@@ -24,11 +24,19 @@ const DataPathOffer* FindOffer(const Hello& peer, char path) {
   return nullptr;
 }
 
-// In the order in which they are tried.
-constexpr absl::string_view kPaths = "ASB";
+absl::string_view NameOf(char proposal) {
+  return proposal == 'A'   ? "memory writes"
+         : proposal == 'R' ? "RDMA"
+         : proposal == 'S' ? "sockets"
+                           : "messages over UCX";
+}
 
-absl::string_view NameOf(char path) {
-  return path == 'A' ? "memory writes" : path == 'S' ? "sockets" : "messages over UCX";
+absl::StatusOr<MemoryOffer> DecodeOffer(const DataPathOffer& offer, const Hello& peer) {
+  ASSIGN_OR_RETURN(MemoryOffer memory, DecodeMemoryOffer(offer.blob));
+  if (memory.pool_bytes != peer.layout.pool_bytes()) {
+    return absl::InvalidArgumentError("the peer's offer does not fit its layout");
+  }
+  return memory;
 }
 
 constexpr uint64_t kFlowKey = uint64_t{7} << 56;
@@ -47,22 +55,24 @@ void UcxWriterPaths::Prepare(LinkId link, const Hello& peer) {
 void UcxWriterPaths::TryNext(LinkId id, Link& link) {
   absl::Status opened;
   do {
-    const size_t next = link.trying == '?' ? 0 : kPaths.find(link.trying) + 1;
-    if (next == kPaths.size()) {
+    const size_t next = link.trying == '?' ? 0 : kProposals.find(link.trying) + 1;
+    if (next == kProposals.size()) {
       link.state = State::kFailed;
       const std::string why =
           absl::StrCat("no data path to ", link.peer.self.worker, ": ", link.tried);
       PathMessage failed{.step = PathStep::kMeasured};
       failed.text = why;
+      failed.number = link.came_close ? 1 : 0;
       host_.SendPath(id, failed);
-      return host_.PathFailed(id, absl::FailedPreconditionError(why));
+      return host_.PathFailed(id, NoPath(failed));
     }
-    link.trying = kPaths[next];
+    link.trying = kProposals[next];
     opened = Open(id, link);
     if (!opened.ok()) NoteTried(link, opened);
   } while (!opened.ok());
   link.state = State::kProposed;
   PathMessage proposal{.step = PathStep::kPropose, .path = link.trying};
+  if (link.trying == 'R') proposal.number = workers_.rdma->client();
   host_.SendPath(id, proposal);
 }
 
@@ -73,34 +83,48 @@ void UcxWriterPaths::NoteTried(Link& link, const absl::Status& why) {
 
 absl::Status UcxWriterPaths::Open(LinkId id, Link& link) {
   if (link.trying == 'A') return OpenMemory(id, link);
+  if (link.trying == 'R') return OpenRdma(id, link);
   if (link.trying == 'S') return OpenSockets(id, link);
   return OpenMessages(link);
 }
 
 absl::Status UcxWriterPaths::OpenMemory(LinkId id, Link& link) {
   if (!policy_.allow_memory) {
-    return absl::FailedPreconditionError("excluded by kv_transfer.transport");
+    return absl::FailedPreconditionError(absl::StrCat(
+        "excluded by kv_transfer.", policy_.require_rdma ? "require_rdma" : "transport"));
   }
   const DataPathOffer* offer = FindOffer(link.peer, 'A');
-  if (offer == nullptr || memory_ == nullptr) {
+  if (offer == nullptr || workers_.memory == nullptr) {
     return absl::UnavailableError(offer == nullptr ? "not offered by the peer" : "not had here");
   }
+  if (link.peer.process.boot_id != self_.boot_id) {
+    return absl::UnavailableError("the peer is on another host");
+  }
   const bool others = policy_.allow_sockets || policy_.allow_messages;
-  if (others && link.peer.process.boot_id == self_.boot_id &&
-      link.peer.net_namespace != policy_.net_namespace) {
+  if (others && link.peer.net_namespace != policy_.net_namespace) {
     return absl::UnavailableError(
         "the peer is in another network namespace (kv_transfer.transport: shm overrides this)");
   }
-  ASSIGN_OR_RETURN(const MemoryOffer memory, DecodeMemoryOffer(offer->blob));
-  if (memory.pool_bytes != link.peer.layout.pool_bytes()) {
-    return absl::InvalidArgumentError("the peer's offer does not fit its layout");
-  }
+  ASSIGN_OR_RETURN(const MemoryOffer memory, DecodeOffer(*offer, link.peer));
   // UCX before 1.19 crashes on the key of a dead process.
   if (SharesPids(self_, link.peer.process) && !IsAlive(link.peer.process)) {
     return absl::UnavailableError("the peer's process is gone");
   }
-  ASSIGN_OR_RETURN(link.path,
-                   UcxMemoryPath::Open(*memory_, memory, pool_, region_.probe(), id, host_));
+  ASSIGN_OR_RETURN(link.path, UcxMemoryPath::Open(*workers_.memory, memory, pool_, region_.probe(),
+                                                  id, host_));
+  return absl::OkStatus();
+}
+
+absl::Status UcxWriterPaths::OpenRdma(LinkId id, Link& link) {
+  const DataPathOffer* offer = FindOffer(link.peer, 'R');
+  if (offer == nullptr || workers_.rdma == nullptr) {
+    return absl::UnavailableError(offer == nullptr ? "not offered by the peer" : "not had here");
+  }
+  ASSIGN_OR_RETURN(const MemoryOffer memory, DecodeOffer(*offer, link.peer));
+  ASSIGN_OR_RETURN(const uint16_t port, RdmaPort(memory));
+  ASSIGN_OR_RETURN(const SocketAddress owner, host_.PeerAddress(id));
+  link.path = UcxMemoryPath::OverRdma(*workers_.rdma, owner.WithPort(port), memory, pool_,
+                                      region_.probe(), id, host_);
   return absl::OkStatus();
 }
 
@@ -122,12 +146,12 @@ absl::Status UcxWriterPaths::OpenMessages(Link& link) {
     return absl::FailedPreconditionError("excluded by kv_transfer.transport");
   }
   const DataPathOffer* offer = FindOffer(link.peer, 'B');
-  if (offer == nullptr || messages_ == nullptr) {
+  if (offer == nullptr || workers_.messages == nullptr) {
     return absl::UnavailableError(offer == nullptr ? "not offered by the peer" : "not had here");
   }
   if (offer->blob.empty()) return absl::InvalidArgumentError("the peer's offer is empty");
-  ASSIGN_OR_RETURN(link.path,
-                   UcxMessagePath::Open(*messages_, offer->blob, pool_, region_.probe(), host_));
+  ASSIGN_OR_RETURN(link.path, UcxMessagePath::Open(*workers_.messages, offer->blob, pool_,
+                                                   region_.probe(), host_));
   return absl::OkStatus();
 }
 
@@ -182,7 +206,10 @@ void UcxWriterPaths::Judge(LinkId id, Link& link) {
     return host_.PathBroken(id, result->status());
   }
   if (link.state != State::kMeasuring) return;
-  if (!result->ok()) return NotThis(id, link, result->status());
+  if (!result->ok()) {
+    link.came_close = true;
+    return NotThis(id, link, result->status());
+  }
   EndMeasure(id);
   LinkInfo info = (*result)->info;
   // Of messages the owner compares each before it says that it has landed.

@@ -3,9 +3,9 @@
 
 // The writer's side of all data paths: which one to try next, and those that are up.
 //
-// Memory writes first where the configuration allows them and the owner offers them, then
-// messages over plain sockets, then over UCX.  What was tried and why it did not come up is
-// remembered per link: a fallback to a slower path is never silent.
+// Memory writes first where the configuration allows them and the owner offers them (on one host,
+// then over RDMA), then messages over plain sockets, then over UCX.  What was tried and why it did
+// not come up is remembered per link: a fallback to a slower path is never silent.
 //
 // Paths are measured one at a time, so that they do not measure one another.
 //
@@ -28,14 +28,17 @@ namespace baton::kv {
 
 class UcxWriterPaths {
  public:
-  // Workers may be null: that path is not available here.  `pool`: all that writes come from,
-  // the staging area included.
-  UcxWriterPaths(const PathPolicy& policy, const ProcessId& self, UcxWorker* memory,
-                 UcxWorker* messages, UcxRegion& region, SocketPoller& poller, PathHost& host)
+  // Workers may be null: that path is not available here.
+  struct Workers {
+    UcxWorker* memory = nullptr;
+    UcxWorker* rdma = nullptr;
+    UcxWorker* messages = nullptr;
+  };
+  UcxWriterPaths(const PathPolicy& policy, const ProcessId& self, const Workers& workers,
+                 UcxRegion& region, SocketPoller& poller, PathHost& host)
       : policy_(policy),
         self_(self),
-        memory_(memory),
-        messages_(messages),
+        workers_(workers),
         region_(region),
         pool_(region.memory()),
         poller_(poller),
@@ -67,11 +70,13 @@ class UcxWriterPaths {
     std::vector<std::unique_ptr<UcxPath>> retired;  // closing
     std::string tried;                              // what did not come up, and why
     uint64_t token = 0;                             // the owner's name for the link
+    bool came_close = false;                        // one of them was agreed to, and failed
   };
 
   void TryNext(LinkId id, Link& link);
   absl::Status Open(LinkId id, Link& link);
   absl::Status OpenMemory(LinkId id, Link& link);
+  absl::Status OpenRdma(LinkId id, Link& link);
   absl::Status OpenSockets(LinkId id, Link& link);
   absl::Status OpenMessages(Link& link);
   static void NoteTried(Link& link, const absl::Status& why);
@@ -83,8 +88,7 @@ class UcxWriterPaths {
 
   const PathPolicy policy_;
   const ProcessId self_;
-  UcxWorker* const memory_;
-  UcxWorker* const messages_;
+  const Workers workers_;
   UcxRegion& region_;
   const absl::Span<const uint8_t> pool_;
   SocketPoller& poller_;

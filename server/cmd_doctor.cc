@@ -10,7 +10,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -26,11 +25,13 @@
 #include "engine/text/text_model.h"
 #ifdef BATON_UCX
 #include "kv_transfer/ucx_devices.h"
+#include "kv_transfer/ucx_settings.h"
 #endif
 #include "server/ask_http.h"
 #include "server/commands.h"
 #include "server/config_flags.h"
 #include "server/link_matrix.h"
+#include "server/rdma_advice.h"
 
 namespace baton::server {
 namespace {
@@ -220,6 +221,23 @@ void CheckPorts(const config::Config& config, Findings* findings) {
 }
 
 #ifdef BATON_UCX
+void CheckRdma(const config::Config& config, const kv::UcxDevices& ucx, Findings* findings) {
+  RdmaQuestion question;
+  question.devices = config.kv_transfer.devices;
+  question.required = config.kv_transfer.require_rdma;
+  for (const config::Worker& worker : config.workers.decode) {
+    if (TryBind({worker.transfer.host, 0}) == EADDRNOTAVAIL) continue;  // another machine's
+    question.transfers.emplace_back(worker.name, worker.transfer.host);
+  }
+  kv::UcxContextOptions options{.path = kv::DataPath::kRdmaWrites, .owner = true};
+  options.rdma.assign(ucx.rdma_transports.begin(), ucx.rdma_transports.end());
+  question.settings = kv::UcxSettings(options);
+  for (const RdmaAdvice& advice : AdviseRdma(ReadRdma(), question)) {
+    static constexpr Verdict kVerdicts[] = {Verdict::kOk, Verdict::kWarn, Verdict::kFail};
+    findings->Add(kVerdicts[static_cast<int>(advice.verdict)], advice.what, advice.fix);
+  }
+}
+
 void CheckTransports(const config::Config& config, Findings* findings) {
   const absl::StatusOr<kv::UcxDevices> ucx = kv::FindUcxDevices();
   if (!ucx.ok()) {
@@ -230,15 +248,13 @@ void CheckTransports(const config::Config& config, Findings* findings) {
   findings->Add(Verdict::kOk, absl::StrCat("transports: UCX ", ucx->version, " has ",
                                            absl::StrJoin(ucx->transports, " ")));
   const bool shm = ucx->transports.count("posix") + ucx->transports.count("sysv") > 0;
-  const bool rdma = std::any_of(
-      ucx->transports.begin(), ucx->transports.end(),
-      [](const std::string& name) { return name.rfind("rc", 0) == 0 || name.rfind("dc", 0) == 0; });
+  const bool rdma = !ucx->rdma_transports.empty();
   if (config.kv_transfer.transport == config::TransportChoice::kShm && !shm) {
     findings->Add(Verdict::kFail, "transports: no shared memory",
                   "kv_transfer.transport: auto, or install UCX with posix or sysv");
   }
   if (config.kv_transfer.require_rdma && !rdma) {
-    findings->Add(Verdict::kFail, "transports: no RDMA (rc, dc)",
+    findings->Add(Verdict::kFail, "transports: no RDMA (rc)",
                   "kv_transfer.require_rdma needs an InfiniBand or RoCE device that UCX sees");
   }
   for (const std::string& device : config.kv_transfer.devices) {
@@ -246,6 +262,7 @@ void CheckTransports(const config::Config& config, Findings* findings) {
     findings->Add(Verdict::kWarn, absl::StrCat("device: UCX does not see '", device, "'"),
                   absl::StrCat("kv_transfer.devices may name: ", absl::StrJoin(ucx->devices, " ")));
   }
+  CheckRdma(config, *ucx, findings);
 }
 
 #else

@@ -231,6 +231,9 @@ absl::Status WorkerParts::MakeTransport(const engine::ModelSpec& spec, const std
   options.bell = loop.bell();
   options.ticks = loop.turns();
   ASSIGN_OR_RETURN(transport, kv::UcxTransport::Create(options));
+  if (!transport->no_rdma().ok()) {
+    LogWarn("links cannot use RDMA", {{"why", std::string(transport->no_rdma().message())}});
+  }
   return absl::OkStatus();
 }
 

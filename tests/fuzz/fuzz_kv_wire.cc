@@ -15,6 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto offer = DecodeMemoryOffer(bytes); offer.ok()) {
     const auto again = DecodeMemoryOffer(Encode(*offer));
     ENSURE(again.ok() && *again == *offer);
+    if (const auto port = RdmaPort(*offer); port.ok()) {
+      ENSURE(RdmaAddress(*port) == offer->worker_address);
+    }
   }
   if (const auto message = DecodePathMessage(bytes); message.ok()) {
     const auto again = DecodePathMessage(Encode(*message));

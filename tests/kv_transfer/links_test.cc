@@ -105,6 +105,21 @@ TEST_CASE("K6: mixed numeric classes pair only when allowed, and the link says s
   CHECK(lenient.Take<PeerUp>().at(0).link.mixed_numerics);
 }
 
+TEST_CASE("a link whose data path does not come up says why, whether or not for good") {
+  for (const absl::Status& why : {absl::UnavailableError("no RDMA connection"),
+                                  absl::FailedPreconditionError("slower than demanded")}) {
+    Owner owner;
+    owner.Hi(kLink1, WriterHello());
+    owner.core.DataFailed(kLink1, why);
+    CHECK(owner.io.Closed(kLink1));
+    const auto down = owner.Take<PeerDown>();
+    REQUIRE(down.size() == 1);
+    CHECK(down[0].why == why);
+    CHECK(!down[0].declared_dead);
+    CHECK(down[0].peer == WriterHello().self);
+  }
+}
+
 TEST_CASE("a link is up when both data paths are ready, in either order") {
   Owner owner;
   owner.Hi(kLink1, WriterHello());

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -159,8 +160,8 @@ TransportEvent DecodeEvent(const std::vector<uint8_t>& bytes) {
 // The child's whole life.
 class Child {
  public:
-  Child(int channel, const Layout& layout, const uint8_t* mirror)
-      : channel_(channel), layout_(layout), mirror_(mirror) {}
+  Child(int channel, const UcxTransportOptions& options, const uint8_t* mirror)
+      : channel_(channel), options_(options), mirror_(mirror) {}
 
   int Run() {
     std::vector<uint8_t> pending;
@@ -183,8 +184,9 @@ class Child {
     ByteReader in(message);
     switch (static_cast<Ask>(in.Get<uint8_t>())) {
       case Ask::kStart: {
-        const auto choice = static_cast<TransportChoice>(in.Get<uint8_t>());
-        auto made = UcxTransport::Create(WriterOptions(choice, layout_, in.Get<uint16_t>()));
+        options_.peers[0].address += absl::StrCat(":", in.Get<uint16_t>());
+        auto made = UcxTransport::Create(options_);
+        if (!made.ok()) std::fprintf(stderr, "%s\n", made.status().ToString().c_str());
         ENSURE(made.ok());
         transport_ = *std::move(made);
         return;
@@ -203,7 +205,7 @@ class Child {
           piece.source = in.Get<uint32_t>();
           piece.target_index = in.Get<uint32_t>();
         }
-        std::memcpy(transport_->PoolBase(), mirror_, layout_.pool_bytes());
+        std::memcpy(transport_->PoolBase(), mirror_, options_.layout.pool_bytes());
         return transport_->Write(id, key, layer, pieces);
       }
       case Ask::kCommit: {
@@ -219,15 +221,15 @@ class Child {
   }
 
   const int channel_;
-  const Layout layout_;
+  UcxTransportOptions options_;
   const uint8_t* const mirror_;
   std::unique_ptr<UcxTransport> transport_;
 };
 
 }  // namespace
 
-ForkedWriter::ForkedWriter(const Layout& layout) : layout_(layout) {
-  void* mapped = ::mmap(nullptr, layout.pool_bytes(), PROT_READ | PROT_WRITE,
+ForkedWriter::ForkedWriter(const UcxTransportOptions& options) : layout_(options.layout) {
+  void* mapped = ::mmap(nullptr, layout_.pool_bytes(), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ENSURE(mapped != MAP_FAILED);
   mirror_ = static_cast<uint8_t*>(mapped);
@@ -237,7 +239,7 @@ ForkedWriter::ForkedWriter(const Layout& layout) : layout_(layout) {
   ENSURE(child_ >= 0);
   if (child_ == 0) {
     ::close(ends[0]);
-    ::_exit(Child(ends[1], layout, mirror_).Run());
+    ::_exit(Child(ends[1], options, mirror_).Run());
   }
   ::close(ends[1]);
   channel_ = Fd(ends[0]);
@@ -259,10 +261,9 @@ void ForkedWriter::Kill() {
 
 void ForkedWriter::Request(std::vector<uint8_t> request) { SendAll(channel_.get(), request); }
 
-void ForkedWriter::Start(TransportChoice choice, uint16_t port) {
+void ForkedWriter::Start(uint16_t port) {
   ByteWriter out;
   out.Put(static_cast<uint8_t>(Ask::kStart));
-  out.Put(static_cast<uint8_t>(choice));
   out.Put(port);
   Request(std::move(out).Take());
 }

@@ -20,12 +20,11 @@ namespace baton::kv {
 
 class ForkedWriter final : public WriterTransport {
  public:
-  // The child waits for Start.
-  explicit ForkedWriter(const Layout& layout);
+  // The child waits for Start, which says where the owner is.
+  explicit ForkedWriter(const UcxTransportOptions& options);
   ~ForkedWriter() override;
 
-  // `options` but for listen and peers' address, which are loopback and `port`.
-  void Start(TransportChoice choice, uint16_t port);
+  void Start(uint16_t port);
   void Signal(int signal);
   void Kill();  // and waits for its end
   pid_t pid() const { return child_; }

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <list>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,8 +23,9 @@ namespace baton::kv {
 
 class Relay {
  public:
-  explicit Relay(uint16_t target) : target_(target) {
-    auto listener = Listen(*ResolveNow({"127.0.0.1", 0}));
+  explicit Relay(uint16_t target, const std::string& host = "127.0.0.1")
+      : target_(*ResolveNow({host, target})) {
+    auto listener = Listen(target_.WithPort(0));
     ENSURE(listener.ok());
     listener_ = *std::move(listener);
     port_ = LocalAddress(listener_.get())->port();
@@ -61,9 +63,9 @@ class Relay {
     if (waits[0].revents == 0) return;
     auto near = Accept(listener_.get());
     if (!near.ok()) return;
-    const SocketAddress to = *ResolveNow({"127.0.0.1", target_});
     Fd far(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (::connect(far.get(), reinterpret_cast<const sockaddr*>(&to.storage), to.size) != 0) return;
+    const auto* to = reinterpret_cast<const sockaddr*>(&target_.storage);
+    if (::connect(far.get(), to, target_.size) != 0) return;
     pipes_.push_back({*std::move(near), std::move(far)});
   }
 
@@ -80,7 +82,7 @@ class Relay {
     return got > 0;
   }
 
-  const uint16_t target_;
+  const SocketAddress target_;
   Fd listener_;
   uint16_t port_ = 0;
   std::atomic<bool> stop_{false}, break_{false};

@@ -28,25 +28,35 @@ inline Layout SmallLayout(uint32_t blocks) {
   return layout;
 }
 
-inline UcxTransportOptions OwnerOptions(TransportChoice choice, Layout layout) {
+// Where a pair meets.
+struct Place {
+  std::string host = "127.0.0.1";
+  std::string device = "lo";
+  bool rdma = false;
+};
+
+inline UcxTransportOptions OwnerOptions(TransportChoice choice, Layout layout,
+                                        const Place& place = {}) {
   UcxTransportOptions options;
   options.self = {"decode-0", Incarnation(0xd0)};
   options.role = Role::kDecode;
-  options.listen = "127.0.0.1:0";
+  options.listen = absl::StrCat(place.host, ":0");
   options.layout = layout;
   options.model_fingerprint = 7;
   options.numeric_class = "test";
   options.choice = choice;
-  options.devices = {"lo"};
+  options.devices = {place.device};
+  options.require_rdma = place.rdma;
   options.seed = 1;
   return options;
 }
 
-inline UcxTransportOptions WriterOptions(TransportChoice choice, Layout layout, uint16_t port) {
-  UcxTransportOptions options = OwnerOptions(choice, layout);
+inline UcxTransportOptions WriterOptions(TransportChoice choice, Layout layout, uint16_t port,
+                                         const Place& place = {}) {
+  UcxTransportOptions options = OwnerOptions(choice, layout, place);
   options.self = {"prefill-0", Incarnation(0xf0)};
   options.role = Role::kPrefill;
-  options.peers = {{"decode-0", absl::StrCat("127.0.0.1:", port)}};
+  options.peers = {{"decode-0", absl::StrCat(place.host, ":", port)}};
   options.seed = 2;
   return options;
 }

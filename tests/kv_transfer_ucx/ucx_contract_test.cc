@@ -4,6 +4,7 @@
 // UcxTransport keeps the contract of every Transport, on both data paths, with the writer in
 // another process that is stopped, woken and killed for real.
 #include <csignal>
+#include <cstring>
 #include <memory>
 
 #include "tests/kv_transfer/transport_contract.h"
@@ -16,14 +17,13 @@ namespace {
 
 class UcxPair final : public contract::TransportPair {
  public:
-  explicit UcxPair(TransportChoice choice)
-      : choice_(choice),
-        writer_(SmallLayout(9)),
-        owner_options_(OwnerOptions(choice, SmallLayout(12))) {
+  explicit UcxPair(TransportChoice choice, const Place& place = {})
+      : writer_(WriterTo(choice, place)),
+        owner_options_(OwnerOptions(choice, SmallLayout(12), place)) {
     StartOwner();
-    owner_options_.listen = absl::StrCat("127.0.0.1:", owner_->port());
-    relay_ = std::make_unique<Relay>(owner_->port());
-    writer_.Start(choice, relay_->port());
+    owner_options_.listen = absl::StrCat(place.host, ":", owner_->port());
+    relay_ = std::make_unique<Relay>(owner_->port(), place.host);
+    writer_.Start(relay_->port());
   }
 
   OwnerTransport& owner() override { return *owner_; }
@@ -59,6 +59,11 @@ class UcxPair final : public contract::TransportPair {
   }
 
  private:
+  static UcxTransportOptions WriterTo(TransportChoice choice, const Place& place) {
+    UcxTransportOptions options = WriterOptions(choice, SmallLayout(9), 0, place);
+    options.peers[0].address = place.host;
+    return options;
+  }
   void StartOwner() {
     auto made = UcxTransport::Create(owner_options_);
     INFO(made.status());
@@ -66,7 +71,6 @@ class UcxPair final : public contract::TransportPair {
     owner_ = *std::move(made);
   }
 
-  const TransportChoice choice_;
   ForkedWriter writer_;  // first: it forks, and there must be no thread yet
   UcxTransportOptions owner_options_;
   std::unique_ptr<UcxTransport> owner_;
@@ -83,6 +87,41 @@ TEST_CASE("checked messages over TCP keep the contract of a transport") {
 
 TEST_CASE("checked messages over UCX's TCP keep the contract of a transport") {
   contract::RunContract([] { return std::make_unique<UcxPair>(TransportChoice::kUcxTcp); });
+}
+
+// These need an RDMA device: tests/rdma runs them.
+
+const Place kRdmaPlace = {"192.0.2.1", "rxe0:1", /*rdma=*/true};
+
+TEST_CASE("memory writes over RDMA keep the contract of a transport", "[.rdma]") {
+  contract::RunContract(
+      [] { return std::make_unique<UcxPair>(TransportChoice::kAuto, kRdmaPlace); });
+}
+
+// On shared memory they would stay in quarantine until it wakes or dies.
+TEST_CASE("K2: a stopped writer's blocks come back by closing its endpoint", "[.rdma]") {
+  UcxPair pair(TransportChoice::kAuto, kRdmaPlace);
+  contract::Scene scene(pair);
+  scene.UntilUp();
+  scene.Fill(0, 1);
+  scene.Fill(1, 1);
+  const Ticket ticket = scene.MakeTicket({2, 5});
+  pair.owner().Grant(ticket);
+  pair.writer().Accept(ticket);
+  scene.WriteAll(ticket);
+  scene.writer_answers = false;
+  REQUIRE(pair.Cause(contract::Fault::kStopWriter));
+  scene.Until("declared dead", [&] { return scene.owner_downs() == 1; });
+  pair.owner().Revoke(ticket.key.generation);
+  scene.Until("quiet", [&] { return scene.quiets(ticket.key.generation) == 1; });
+  std::memset(pair.owner_pool(), 0x3c, pair.owner_layout().pool_bytes());
+  const std::vector<uint8_t> before = scene.OwnerBytes();
+  REQUIRE(pair.Cause(contract::Fault::kWakeWriter));
+  scene.writer_answers = true;
+  scene.Until("reborn", [&] { return scene.reborn() == 1; });
+  scene.Until("the writes' end", [&] { return scene.done() == scene.writes; });
+  CHECK(scene.OwnerBytes() == before);
+  scene.Until("up again", [&] { return scene.owner_ups() == 2; });
 }
 
 }  // namespace

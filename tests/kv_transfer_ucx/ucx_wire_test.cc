@@ -217,6 +217,32 @@ TEST_CASE("pauses between dials double up to a second, with jitter") {
   }
 }
 
+TEST_CASE("an RDMA offer names a port and nothing else") {
+  MemoryOffer offer;
+  offer.worker_address = RdmaAddress(4791);
+  CHECK(RdmaPort(offer).value() == 4791);
+  for (const std::vector<uint8_t>& wrong :
+       std::vector<std::vector<uint8_t>>{{}, {7}, {0, 0}, {1, 2, 3}}) {
+    offer.worker_address = wrong;
+    CHECK(absl::IsInvalidArgument(RdmaPort(offer).status()));
+  }
+}
+
+TEST_CASE("both kinds of memory writes are path A, both kinds of messages path B") {
+  std::string paths;
+  for (const char proposal : kProposals) paths += DataPathOf(proposal);
+  CHECK(paths == "AABB");
+}
+
+TEST_CASE("a path that failed is tried again, one that the configurations exclude is not") {
+  PathMessage message{.step = PathStep::kMeasured};
+  message.text = "no data path to decode-3";
+  CHECK(absl::IsFailedPrecondition(NoPath(message)));
+  message.number = 1;
+  CHECK(absl::IsUnavailable(NoPath(message)));
+  CHECK(NoPath(message).message() == message.text);
+}
+
 TEST_CASE("a link that is not what the configuration demands is refused with the reason") {
   const WorkerRef peer{"decode-3", Incarnation(1)};
   LinkInfo info;
