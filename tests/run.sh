@@ -14,7 +14,8 @@
 #     faults-all   the whole fault matrix, 336 cells in FAULTS_SHARDS (1) shards; not part of
 #                  "everything".  It goes on where it stopped: green cells of a commit are skipped
 #     rdma         the transport and a cluster over RDMA, in emulated machines (tests/rdma); installs
-#                  QEMU, and skips where that or Debian's kernel cannot be had
+#                  QEMU, and skips where that or Debian's kernel cannot be had; not part of
+#                  "everything"
 #     sanitize     unit and simulation, whole, under ASan+UBSan (clang) and under TSan (gcc)
 #     fuzz         every fuzz target for FUZZ_SECONDS (5) or FUZZ_RUNS (4000) from FUZZ_SEED (1),
 #                  so that CI repeats itself; longer and other seeds are for the night
@@ -163,7 +164,7 @@ rdma() {
 bench_smoke() { ctest_in build -L bench; }
 
 parts=("$@")
-((${#parts[@]})) || parts=(unit sim mutants-few integration faults rdma sanitize fuzz bench-smoke)
+((${#parts[@]})) || parts=(unit sim mutants-few integration faults sanitize fuzz bench-smoke)
 for part in "${parts[@]}"; do
   case "$part" in
     unit | sim | mutants | mutants-few | integration | faults | faults-all | rdma | sanitize | \

@@ -181,7 +181,7 @@ def nothing_is_owned():
 
 def doctor_names_the_device(roles):
     done = subprocess.run([roles.baton, "doctor", "--config", str(roles.configs["apart"])],
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=120)
     lines = [line for line in done.stdout.splitlines() if "RDMA" in line or "rdma" in line]
     print("\n".join("  " + line for line in lines))
     text = "\n".join(lines)
@@ -195,11 +195,11 @@ def one_host(roles):
     roles.start("prefill", "prefill-0")
     roles.start("frontend", config="apart")
     roles.start("frontend", config="together")
-    doctor_names_the_device(roles)
-    wait_for("the links", lambda: linked(8002) and linked(8012), 60, roles)
+    wait_for("the links", lambda: linked(8002) and linked(8012), 150, roles)
     link_is_rdma()
     same_answers(roles, (1, 2))
     wait_for("blocks are free", nothing_is_owned, 5)
+    doctor_names_the_device(roles)
 
 
 def main():
