@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of deploy/packages.txt that are missing; says what it skips.
+# Installs the Debian packages of a list (deploy/packages.txt) that are missing; says what it
+# skips.
+#
+#   deploy/install.sh [LIST]
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
+list="${1:-$here/packages.txt}"
 missing=()
 while read -r package; do
   [[ -z "$package" || "$package" == \#* ]] && continue
   dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
     missing+=("$package")
-done <"$here/packages.txt"
+done <"$list"
 
 if ((${#missing[@]} == 0)); then
   echo "install: all packages are there, skipped"

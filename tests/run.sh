@@ -13,6 +13,9 @@
 #                  (docs/testing.md)
 #     faults-all   the whole fault matrix, 336 cells in FAULTS_SHARDS (1) shards; not part of
 #                  "everything".  It goes on where it stopped: green cells of a commit are skipped
+#     rdma         the transport and a cluster over RDMA, in emulated machines (tests/rdma); installs
+#                  QEMU, and skips where that or Debian's kernel cannot be had; not part of
+#                  "everything"
 #     sanitize     unit and simulation, whole, under ASan+UBSan (clang) and under TSan (gcc)
 #     fuzz         every fuzz target for FUZZ_SECONDS (5) or FUZZ_RUNS (4000) from FUZZ_SEED (1),
 #                  so that CI repeats itself; longer and other seeds are for the night
@@ -153,14 +156,19 @@ faults_all() {
   return "$status"
 }
 
+rdma() {
+  deploy/install.sh tests/rdma/packages.txt || return 77
+  ctest_in build -L rdma -j 1
+}
+
 bench_smoke() { ctest_in build -L bench; }
 
 parts=("$@")
 ((${#parts[@]})) || parts=(unit sim mutants-few integration faults sanitize fuzz bench-smoke)
 for part in "${parts[@]}"; do
   case "$part" in
-    unit | sim | mutants | mutants-few | integration | faults | faults-all | sanitize | fuzz | \
-      bench-smoke) ;;
+    unit | sim | mutants | mutants-few | integration | faults | faults-all | rdma | sanitize | \
+      fuzz | bench-smoke) ;;
     *) echo "tests/run.sh: unknown part '$part'" >&2; exit 2 ;;
   esac
 done
