@@ -6,8 +6,8 @@
 //   writes ─► LinkMeter: spans without a pause ─► LinkEstimate ─► LinkCost
 //
 // A span counts all that was outstanding in it, so what waited behind other writes of the link
-// is no part of any cost.  The per-operation cost stays as probed: blocks of one size cannot
-// tell it from bandwidth.
+// is no part of any cost.  The per-operation cost stays as probed unless it cannot be: blocks
+// of one size cannot tell it from bandwidth.
 //
 // Thread:     the owner's.  Cost: a few operations per write.  Time: handed in.
 #pragma once

@@ -87,7 +87,8 @@ class Harness {
       if (status.role != Role::kDecode) continue;
       status.links.clear();
       for (const WorkerStatus& peer : statuses) {
-        if (peer.role == Role::kPrefill) status.links.push_back({peer.self, "sim", 1e9, {}});
+        if (peer.role == Role::kPrefill)
+          status.links.push_back({peer.self, "sim", {.bandwidth = 1e9}});
       }
     }
   }
