@@ -6,7 +6,8 @@
 // Halves and brain floats are rounded to nearest even.  int8 has a scale per row, of the row's
 // largest magnitude / 127.  The result does not depend on the instruction set.
 //
-// Thread: any; pure.  Cost: AVX2, where the processor has it, converts 4 to 10 GB/s of a source.
+// Thread: any; pure.  Cost: a few times memcpy's (bench/kv/conversion_bench.cc); AVX2 where the
+//         processor has it.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@
 #                  (docs/testing.md)
 #     faults-all   the whole fault matrix, 336 cells in FAULTS_SHARDS (1) shards; not part of
 #                  "everything".  It goes on where it stopped: green cells of a commit are skipped
-#     rdma         the transport and a cluster over RDMA, in emulated machines (tests/rdma); installs
+#     rdma         the transport over RDMA, in an emulated machine (tests/rdma); installs
 #                  QEMU, and skips where that or Debian's kernel cannot be had; not part of
 #                  "everything"
 #     sanitize     unit and simulation, whole, under ASan+UBSan (clang) and under TSan (gcc)

@@ -25,7 +25,6 @@ Layout KvLayout() {
   layout.kv_heads = 3;
   layout.head_dim = 64;
   layout.block_tokens = 16;
-  layout.element_bytes = 2;
   layout.blocks = kBlocks;
   return layout;
 }
