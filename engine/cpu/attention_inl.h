@@ -141,6 +141,7 @@ class Ahead {
   uint32_t run_ = 0;
   const uint8_t* at_ = nullptr;
 };
+
 // target[d * kPartKeys + i] = column d of key i, for a block's keys.
 template <typename From>
 void TransposeBlock(const uint8_t* rows, uint32_t head_dim, float* target, Ahead& ahead) {

@@ -20,12 +20,10 @@ constexpr int kTries = 6;
 
 // As SmolLM2-135M has it, with half its layers: blocks of 12 KiB.
 Layout KvLayout() {
-  Layout layout;
+  Layout layout = SmallLayout(kBlocks);
   layout.layers = 16;
   layout.kv_heads = 3;
   layout.head_dim = 64;
-  layout.block_tokens = 16;
-  layout.blocks = kBlocks;
   return layout;
 }
 
