@@ -25,8 +25,10 @@
 set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
-# One compiler cache for every clone of the tree.
-export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+# One compiler cache for every clone of the tree, and for builds that only differ in what they
+# make of a warning.
+export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1 CCACHE_IGNOREOPTIONS=-Werror
+export CCACHE_SLOPPINESS=pch_defines,time_macros
 
 note() { printf '\n== %s (%ss)\n' "$1" "$SECONDS"; }
 
