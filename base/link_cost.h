@@ -29,6 +29,11 @@ struct LinkWork {
   bool operator==(const LinkWork&) const = default;
 };
 
+// The KV of so many blocks, each scattered at both ends.  block_bytes: of all layers.
+inline LinkWork WorkOfBlocks(uint64_t blocks, uint64_t block_bytes, uint32_t layers) {
+  return {.bytes = blocks * block_bytes, .operations = blocks * layers};
+}
+
 struct LinkCost {
   absl::Duration latency;        // α: of a write that begins on an idle link, until it is known
                                  // to be visible at the owner, beyond what its bytes take

@@ -78,10 +78,9 @@ uint64_t ExposedTokens(const Question& question, const Candidate& decode,
   if (link == nullptr || link->cost.bandwidth <= 0 || speed <= 0 || owner.kv_layers == 0) return 0;
   const uint32_t pushed = question.tokens - std::min(decode.cached_tokens, question.tokens);
   const uint32_t computed = question.tokens - std::min(prefill.cached_tokens, question.tokens);
-  const uint64_t blocks = BlocksFor(pushed);
-  const double transfer = absl::ToDoubleSeconds(
-      link->cost.Predict({.bytes = blocks * owner.kv_block_bytes + link->in_flight_bytes,
-                          .operations = blocks * owner.kv_layers}));
+  LinkWork work = WorkOfBlocks(BlocksFor(pushed), owner.kv_block_bytes, owner.kv_layers);
+  work.bytes += link->in_flight_bytes;
+  const double transfer = absl::ToDoubleSeconds(link->cost.Predict(work));
   // Layers leave while later ones are computed; the last one cannot.
   const double hidden_at_most = computed / speed;
   const double exposed = std::max(transfer - hidden_at_most, transfer / owner.kv_layers);

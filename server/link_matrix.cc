@@ -108,9 +108,8 @@ ShownWorker ReadLinks(absl::string_view metrics_page) {
 }
 
 absl::Duration PredictPrompt(const ShownWorker& worker, const ShownLink& link, uint32_t tokens) {
-  const uint64_t blocks = BlocksFor(tokens);
   return link.cost.Predict(
-      {.bytes = blocks * worker.kv_block_bytes, .operations = blocks * worker.kv_layers});
+      WorkOfBlocks(BlocksFor(tokens), worker.kv_block_bytes, worker.kv_layers));
 }
 
 }  // namespace baton::server
