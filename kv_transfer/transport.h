@@ -90,8 +90,7 @@ using WriteId = StrongId<struct WriteTag, uint64_t>;  // the caller's; never reu
 struct WriteDone {
   WriteId id;
   absl::Status status;
-  uint64_t bytes = 0;   // that the owner has of it now, in the owner's layout; with OK
-  bool summed = false;  // its bytes got sums
+  LinkWork work;  // that it was, with OK: the bytes are those of the owner's layout
 };
 // The push cannot go on: refused, revoked, or its link broke.  At most once per Accept;
 // writes still out end by WriteDone.

@@ -145,19 +145,18 @@ DataWrite WriterCore::MakeWrite(const Push& push, const Link& link, uint32_t lay
   return write;
 }
 
-void WriterCore::PartOver(WriteId id, uint64_t bytes, bool summed, const absl::Status& status) {
+void WriterCore::PartOver(WriteId id, const LinkWork& work, const absl::Status& status) {
   const auto it = splits_.find(id);
   if (it == splits_.end()) {
-    Emit(WriteDone{id, status, status.ok() ? bytes : 0, summed});
+    Emit(WriteDone{id, status, status.ok() ? work : LinkWork{}});
     return;
   }
   Split& split = it->second;
   split.status.Update(status);
-  split.bytes += bytes;
-  split.summed = split.summed || summed;
+  split.work += work;
   ENSURE(split.left > 0);
   if (--split.left > 0) return;
-  Emit(WriteDone{id, split.status, split.status.ok() ? split.bytes : 0, split.summed});
+  Emit(WriteDone{id, split.status, split.status.ok() ? split.work : LinkWork{}});
   splits_.erase(it);
 }
 
@@ -289,7 +288,7 @@ void WriterCore::DropWaiting(LinkId link, GrantKey key, const absl::Status& why)
   for (Waiting& waiting : flow->second.waiting) {
     if (waiting.write.header.key == key) {
       --writes_waiting_;
-      PartOver(waiting.id, 0, false, why);
+      PartOver(waiting.id, {}, why);
     } else {
       kept.push_back(std::move(waiting));
     }
@@ -364,7 +363,7 @@ void WriterCore::FinishIfOver(uint64_t number) {
     const auto push = pushes_.find(posted.key);
     if (push != pushes_.end()) push->second.pieces_done += posted.pieces;
   }
-  PartOver(posted.id, posted.work.bytes, posted.work.summed_bytes > 0, posted.status);
+  PartOver(posted.id, posted.work, posted.status);
   Drained(posted.key.owner, posted.key.generation);
   PostWaiting(posted.link);
   BeRebornIfDrained();

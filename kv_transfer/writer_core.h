@@ -128,8 +128,7 @@ class WriterCore final : public LinkCore {
   // A Write that became several.
   struct Split {
     uint32_t left = 0;
-    uint64_t bytes = 0;
-    bool summed = false;
+    LinkWork work;
     absl::Status status;
   };
   // One incarnation of an owner: what may never be written there again, and what still is.
@@ -163,7 +162,7 @@ class WriterCore final : public LinkCore {
   DataWrite MakeWrite(const Push& push, const Link& link, uint32_t layer,
                       absl::Span<const WritePiece> pieces) const;
   // The write, or a part of it, is over.
-  void PartOver(WriteId id, uint64_t bytes, bool summed, const absl::Status& status);
+  void PartOver(WriteId id, const LinkWork& work, const absl::Status& status);
   void PostWaiting(LinkId link);
   void Post(Link& link, Flow& flow, std::optional<StagingArea::Piece> piece);
   void ConvertInto(StagingArea::Piece piece, const ConversionPlan& plan, DataWrite& write);

@@ -164,7 +164,7 @@ class PrefillWorker {
     absl::Time next_progress;
     absl::Time received, started, computed_at, busy_since, last_write_at;
     absl::Duration transfer;     // with at least one write outstanding
-    LinkWork work{.starts = 0};  // of its writes; bytes once written, in the owner's layout
+    LinkWork work{.starts = 0};  // of its writes, once they are done
     LinkCost cost;               // of the link, as it was known before the first of them
   };
   struct WriteRecord {

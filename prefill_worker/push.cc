@@ -17,18 +17,6 @@ namespace {
 constexpr uint32_t kSpeedTokensMin = 64;  // a shorter prompt tells little of speed
 constexpr double kSpeedWeight = 0.25;
 
-// How many runs are contiguous at both ends; pieces in the order of their targets.
-uint64_t RunsOf(const std::vector<kv::WritePiece>& pieces, const std::vector<BlockIndex>& targets) {
-  uint64_t runs = 0;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const bool goes_on =
-        i > 0 && pieces[i].source == pieces[i - 1].source + 1 &&
-        targets.at(pieces[i].target_index) == targets.at(pieces[i - 1].target_index) + 1;
-    runs += !goes_on;
-  }
-  return runs;
-}
-
 }  // namespace
 
 bool PrefillWorker::PollTransport(absl::Time now) {
@@ -131,10 +119,9 @@ void PrefillWorker::Post(Job& job, uint32_t layer, uint32_t begin, uint32_t end,
   const kv::WriteId id(next_write_++);
   const auto blocks = static_cast<uint32_t>(pieces.size());
   writes_[id] = {job.key, layer, blocks};
-  if (job.work.operations == 0) {
+  if (job.work.starts == 0) {
     if (const kv::PeerUp* owner = OwnerOf(job)) job.cost = owner->link.cost;
   }
-  job.work.operations += RunsOf(pieces, job.ticket.blocks);
   if (job.writes_out++ == 0) {
     job.busy_since = now;
     ++job.work.starts;
@@ -165,15 +152,14 @@ void PrefillWorker::OnWriteDone(const kv::WriteDone& done, absl::Time now) {
                 absl::UnavailableError(absl::StrCat("kv write: ", done.status.message())));
   }
   job.pieces_written += write.blocks;
-  job.work.bytes += done.bytes;
-  if (done.summed) job.work.summed_bytes += done.bytes;
+  job.work += done.work;
   job.moved = ++moves_;
   job.last_write_at = now;
   Log(PushEvent::Kind::kWritten, job, write.layer, write.blocks, now);
   if (const kv::PeerUp* owner = OwnerOf(job)) {
     Pushed& pushed = totals_.pushed[{owner->peer.worker, owner->link.transport}];
     pushed.blocks += write.blocks;
-    pushed.bytes += done.bytes;
+    pushed.bytes += done.work.bytes;
   }
   if (write.layer == layout_.layers / 2) {
     BATON_FAILPOINT_ABOUT("prefill.half_written", About(job));

@@ -100,8 +100,9 @@ class ScriptedWriter final : public kv::WriterTransport {
   void Done(size_t count, const absl::Status& status = absl::OkStatus()) {
     for (; count > 0; --count) {
       ENSURE(!writes.empty());
-      const uint64_t bytes = status.ok() ? writes.front().pieces.size() * block_bytes : 0;
-      Say(kv::WriteDone{writes.front().id, status, bytes});
+      LinkWork work;
+      if (status.ok()) work.bytes = writes.front().pieces.size() * block_bytes;
+      Say(kv::WriteDone{writes.front().id, status, work});
       writes.erase(writes.begin());
     }
   }

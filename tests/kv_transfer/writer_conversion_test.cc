@@ -127,7 +127,7 @@ TEST_CASE("bytes done are the owner's, and the Commit names them") {
   for (size_t i = 0; i < 4; ++i) writer.EndWrite(i);
   const auto done = writer.Take<WriteDone>();
   REQUIRE(done.size() == 2);
-  for (const WriteDone& one : done) CHECK(one.bytes == 3 * Owner().layout.block_bytes());
+  for (const WriteDone& one : done) CHECK(one.work.bytes == 3 * Owner().layout.block_bytes());
   writer.core.SendCommit(CommitOf(ticket, Owner().layout));
   CHECK(writer.io.Sent<Commit>(kLink1).size() == 1);
 }
@@ -157,7 +157,7 @@ TEST_CASE("a part that fails makes its write fail, once, when all parts are over
   const auto done = writer.Take<WriteDone>();
   REQUIRE(done.size() == 1);
   CHECK(!done[0].status.ok());
-  CHECK(done[0].bytes == 0);
+  CHECK(done[0].work.bytes == 0);
   CHECK(writer.core.staged() == 0);
 }
 

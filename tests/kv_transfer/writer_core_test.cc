@@ -437,7 +437,9 @@ TEST_CASE("a write that has sums is told from one that has none") {
   const LinkInfo info = writer.core.links().at(0).info;
   CHECK(info.cost.bandwidth == Approx(1e6).epsilon(0.01));  // it was as predicted
   CHECK(info.cost.sums_bandwidth == Approx(2e6).epsilon(0.01));
-  for (const WriteDone& done : writer.Take<WriteDone>()) CHECK(done.summed);
+  for (const WriteDone& done : writer.Take<WriteDone>()) {
+    CHECK(done.work.summed_bytes == done.work.bytes);
+  }
 }
 
 TEST_CASE("on path B a write takes until the owner has answered") {

@@ -38,7 +38,7 @@ struct Ends {
     writer.transport->Poll(writer.events);
     uint64_t bytes = 0;
     for (const TransportEvent& event : writer.events) {
-      if (const auto* done = std::get_if<WriteDone>(&event)) bytes += done->bytes;
+      if (const auto* done = std::get_if<WriteDone>(&event)) bytes += done->work.bytes;
     }
     return bytes;
   }

@@ -152,8 +152,9 @@ class LateTransport final : public kv::OwnerTransport, public kv::WriterTranspor
                   source_ + kSource.offset(write.layer, piece.source), kSource.block_bytes());
     }
     const bool failed = closed_.contains(write.key) && random_.Chance(0.5);
-    const uint64_t bytes = failed ? 0 : write.pieces.size() * kTarget.block_bytes();
-    writer_events_.push_back(kv::WriteDone{write.id, failed ? Broken() : absl::OkStatus(), bytes});
+    LinkWork work;
+    if (!failed) work.bytes = write.pieces.size() * kTarget.block_bytes();
+    writer_events_.push_back(kv::WriteDone{write.id, failed ? Broken() : absl::OkStatus(), work});
   }
 
   Random random_;
