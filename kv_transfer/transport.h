@@ -40,6 +40,7 @@ struct LinkInfo {
   std::string link_class, expected;  // "rdma", "shm", "tcp": came up, should have; empty: any
   bool mixed_numerics = false;  // arithmetic or elements differ, as allowed: K8 is not claimed
   std::string conversion;       // what the writer converts: "bf16 to int8"; empty: nothing
+  std::string tried;  // a writer's: what did not come up before this path, and why
 };
 
 // ── events of both sides ────────────────────────────────────────────────────────────

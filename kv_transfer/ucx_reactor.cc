@@ -282,11 +282,7 @@ void UcxReactor::PublishLinks(absl::Time now) {
       status.bytes = traffic->second.bytes;
       status.writes = traffic->second.writes;
     }
-    if (writer_paths_ != nullptr) {
-      status.fallback = writer_paths_->fallback(view.link);
-    } else {
-      status.bytes = owner_paths_->bytes_landed(view.link);
-    }
+    if (owner_paths_ != nullptr) status.bytes = owner_paths_->bytes_landed(view.link);
     links.push_back(std::move(status));
   }
   UcxTransportCounters counters;

@@ -71,7 +71,6 @@ struct UcxLinkStatus {
   LinkView view;
   uint64_t bytes = 0;  // payload moved: written (writer) or landed (owner, path B)
   uint64_t writes = 0;
-  std::string fallback;  // paths that did not come up before this one, and why
 };
 
 struct UcxTransportCounters {

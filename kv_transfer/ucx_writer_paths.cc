@@ -216,6 +216,7 @@ void UcxWriterPaths::Judge(LinkId id, Link& link) {
   info.cost.sums_bandwidth = sums_bandwidth_ / (info.data_path == 'A' ? 1 : 2);
   info.link_class = ClassOf(info.transport);
   info.expected = ExpectedClass(policy_, self_, link.peer);
+  info.tried = link.tried;
   PathMessage measured{.step = PathStep::kMeasured, .path = link.trying, .ok = true};
   measured.text = info.transport;
   measured.cost = info.cost;
@@ -284,11 +285,6 @@ std::vector<LinkId> UcxWriterPaths::TakeClosed() {
     }
   }
   return closed;
-}
-
-std::string UcxWriterPaths::fallback(LinkId link) const {
-  const auto found = links_.find(link);
-  return found == links_.end() ? "" : found->second.tried;
 }
 
 }  // namespace baton::kv

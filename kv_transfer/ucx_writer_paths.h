@@ -56,9 +56,6 @@ class UcxWriterPaths {
   // Links whose Close is complete, each once.
   std::vector<LinkId> TakeClosed();
 
-  // "" for links that are not up.
-  std::string fallback(LinkId link) const;
-
  private:
   // kAgreed: the owner waits for the measurement, and this one for its turn.
   enum class State : uint8_t { kProposed, kAgreed, kMeasuring, kUp, kFailed, kClosing };

@@ -65,12 +65,14 @@ class TransportWatch {
              {"bandwidth_bytes_per_second", up.link.cost.bandwidth},
              {"latency_us", absl::ToDoubleMicroseconds(up.link.cost.latency)},
              {"per_operation_us", absl::ToDoubleMicroseconds(up.link.cost.per_operation)},
-             {"conversion", up.link.conversion}});
+             {"conversion", up.link.conversion},
+             {"tried_before", up.link.tried}});
     if (!up.link.expected.empty() && up.link.expected != up.link.link_class) {
-      LogWarn("the link is of another class than it should be; `baton doctor` may say why",
+      LogWarn("the link is of another class than it should be; `baton doctor` may say more",
               {{"peer", up.peer.worker},
                {"expected", up.link.expected},
-               {"came_up", up.link.link_class}});
+               {"came_up", up.link.link_class},
+               {"tried_before", up.link.tried}});
     }
     if (up.link.mixed_numerics) {
       LogWarn(up.link.conversion.empty()

@@ -11,8 +11,10 @@ void PushesArrive(TransportChoice choice, char path, const std::string& transpor
   Pair pair(choice);
   pair.WaitUp();
   const LinkInfo info = pair.writer.Find<PeerUp>()->link;
-  INFO(pair.writer.transport->Links().at(0).fallback);
+  INFO(info.tried);
   CHECK(info.data_path == path);
+  const bool says_why = info.tried.find("memory writes: excluded by") != std::string::npos;
+  CHECK(says_why == (path == 'B'));
   if (!transport.empty()) CHECK(info.transport == transport);
   CHECK(info.cost.bandwidth > 1e7);
   CHECK(info.cost.sums_bandwidth > 1e7);
