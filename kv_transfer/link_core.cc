@@ -210,9 +210,16 @@ void LinkCore::DataFailed(LinkId id, const absl::Status& why) {
   ENSURE(!why.ok());
   const Link* link = Find(id);
   if (link == nullptr) return;
-  // That two processes agree and still have no link: nobody else would say so.
-  if (link->state == LinkState::kPreparing) Emit(PeerDown{PeerOf(*link), why});
+  SayIfPreparing(*link, why);
   EndLink(id, why);
+}
+
+// That two processes agree and still have no link: nobody else would say so.
+void LinkCore::SayIfPreparing(const Link& link, const absl::Status& why) {
+  if (link.state != LinkState::kPreparing) return;
+  PeerDown down{PeerOf(link), why};
+  down.agreed = true;
+  Emit(std::move(down));
 }
 
 void LinkCore::LinkLost(LinkId id, const absl::Status& why) {
@@ -258,7 +265,7 @@ void LinkCore::Tick(absl::Time now, uint64_t role_ticks) {
       endings.push_back({id, absl::UnavailableError("silent for too long"), true});
     } else if (link.state == LinkState::kPreparing &&
                now - link.since >= link_options_.prepare_max) {
-      endings.push_back({id, absl::InternalError("the data path did not come up")});
+      endings.push_back({id, absl::UnavailableError("the data path did not come up in time")});
     } else if (now - link.moved >= link_options_.stuck_after) {
       // Heartbeats pass, bytes do not: a half-dead data path.
       endings.push_back({id, absl::UnavailableError("writes do not end")});
@@ -270,7 +277,10 @@ void LinkCore::Tick(absl::Time now, uint64_t role_ticks) {
     }
   }
   for (const Ending& ending : endings) {
-    if (Find(ending.link) != nullptr) EndLink(ending.link, ending.why, ending.silent);
+    const Link* link = Find(ending.link);
+    if (link == nullptr) continue;
+    SayIfPreparing(*link, ending.why);
+    EndLink(ending.link, ending.why, ending.silent);
   }
 }
 

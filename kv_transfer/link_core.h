@@ -119,6 +119,7 @@ class LinkCore {
   void DescribePair(Link& link) const;
   void UpIfReady(Link& link);
   void TellIfMeasured(Link& link, absl::Time now);
+  void SayIfPreparing(const Link& link, const absl::Status& why);
   void ForgiveOwnAbsence(absl::Time now);
 
   absl::Time last_tick_ = absl::InfinitePast();

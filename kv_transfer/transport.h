@@ -51,11 +51,13 @@ struct PeerUp {
 };
 // The link is gone; `declared_dead`: this incarnation will never get another ticket (K7).
 // Without a PeerUp before it: the peer was refused, FAILED_PRECONDITION names the field (K6); or
-// no data path came up this time (UNAVAILABLE).
+// both would pair (`agreed`), but no data path came up this time (UNAVAILABLE), or none that the
+// configuration accepts (FAILED_PRECONDITION).
 struct PeerDown {
   WorkerRef peer;
   absl::Status why;
   bool declared_dead = false;
+  bool agreed = false;
 };
 
 // What is known of a link that is up has changed; at most one a second of each.

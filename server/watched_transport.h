@@ -21,8 +21,8 @@ namespace baton::server {
 
 class TransportWatch {
  public:
-  // `required`: the configuration demands a class or speed of link, so that a refused one is
-  // the end of the process (exit 69).
+  // `required`: the configuration demands a class or speed of link.  A process that has had no
+  // link yet and gets one that is less ends (exit 69); later, one bad peer is its own misfortune.
   explicit TransportWatch(bool required) : required_(required) {}
 
   void See(const std::vector<kv::TransportEvent>& events, size_t from) {
@@ -82,6 +82,7 @@ class TransportWatch {
     }
     MutexLock lock(&mutex_);
     links_[up.peer] = up;
+    ever_up_ = true;
   }
   void Measured(const kv::PeerMeasured& measured) {
     MutexLock lock(&mutex_);
@@ -93,7 +94,7 @@ class TransportWatch {
     {
       MutexLock lock(&mutex_);
       was_up = links_.erase(down.peer) > 0;
-      if (!was_up && required_ && down.why.code() == absl::StatusCode::kFailedPrecondition) {
+      if (required_ && !ever_up_ && down.agreed && absl::IsFailedPrecondition(down.why)) {
         verdict_ = down.why;
       }
     }
@@ -109,6 +110,7 @@ class TransportWatch {
   const bool required_;
   mutable Mutex mutex_;
   absl::Status verdict_ ABSL_GUARDED_BY(mutex_);
+  bool ever_up_ ABSL_GUARDED_BY(mutex_) = false;
   absl::btree_map<WorkerRef, kv::PeerUp> links_ ABSL_GUARDED_BY(mutex_);
 };
 

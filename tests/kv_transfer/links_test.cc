@@ -95,6 +95,7 @@ TEST_CASE("K6: mixed numeric classes pair only when allowed, and the link says s
   const auto down = strict.Take<PeerDown>();
   REQUIRE(down.size() == 1);
   CHECK(absl::IsFailedPrecondition(down[0].why));
+  CHECK(!down[0].agreed);
 
   OwnerCore::Options options;
   options.link.pair.allow_mixed_numerics = true;
@@ -115,6 +116,7 @@ TEST_CASE("a link whose data path does not come up says why, whether or not for 
     const auto down = owner.Take<PeerDown>();
     REQUIRE(down.size() == 1);
     CHECK(down[0].why == why);
+    CHECK(down[0].agreed);
     CHECK(!down[0].declared_dead);
     CHECK(down[0].peer == WriterHello().self);
   }
@@ -263,7 +265,7 @@ TEST_CASE("strangers cost a connection for 2 s at most") {
   CHECK(owner.io.Closed(kLink1));
 }
 
-TEST_CASE("a data path that never comes up ends the link") {
+TEST_CASE("a data path that never comes up ends the link, which says so") {
   Owner owner;
   owner.Hi(kLink1, WriterHello());
   for (int i = 0; i < 201; ++i) {
@@ -271,6 +273,10 @@ TEST_CASE("a data path that never comes up ends the link") {
     if (!owner.io.Closed(kLink1)) owner.Frame(kLink1, Heartbeat{});
   }
   CHECK(owner.io.Closed(kLink1));
+  const auto down = owner.Take<PeerDown>();
+  REQUIRE(down.size() == 1);
+  CHECK(absl::IsUnavailable(down[0].why));
+  CHECK(down[0].peer == WriterHello().self);
 }
 
 TEST_CASE("the number of connections is bounded") {
