@@ -58,10 +58,10 @@ def free_ports(count):
             s.close()
 
 
-def config_text(prefill=1, decode=1, kv_memory="256MiB", threads=1):
+def config_text(prefill=1, decode=1, kv_memory="256MiB", threads=1, model=MODEL, host="127.0.0.1"):
     ports = iter(free_ports(3 + 3 * (prefill + decode)))
-    place = lambda: f"127.0.0.1:{next(ports)}"
-    lines = ["version: 1", f"model: {{path: {MODEL}, name: {MODEL_NAME}}}",
+    place = lambda: f"{host}:{next(ports)}"
+    lines = ["version: 1", f"model: {{path: {model}, name: {MODEL_NAME}}}",
              "kv_transfer: {check_one_in: 1}",
              f"frontend: {{http: {place()}, grpc: {place()}, admin: {place()}}}", "workers:"]
     for role, count in (("prefill", prefill), ("decode", decode)):
@@ -76,12 +76,14 @@ class Cluster(contextlib.AbstractContextManager):
     """`baton up` with its own configuration; stops it at the end and shows its log on failure."""
 
     def __init__(self, prefill=1, decode=1, sets=(), kv_memory="256MiB", binary=None, env=None,
-                 up_flags=(), ready_s=90):
-        require_model()
+                 up_flags=(), ready_s=90, model=MODEL, host="127.0.0.1"):
+        if model == MODEL:
+            require_model()
         self.binary = str(binary or BATON)
         self.folder = tempfile.TemporaryDirectory(prefix="baton-test-")
         self.path = pathlib.Path(self.folder.name)
-        (self.path / "cluster.yaml").write_text(config_text(prefill, decode, kv_memory))
+        (self.path / "cluster.yaml").write_text(
+            config_text(prefill, decode, kv_memory, model=model, host=host))
         self.log_path = self.path / "log.txt"
         self.ready_path = self.path / "ready.json"
         command = [self.binary, "up", "--config", str(self.path / "cluster.yaml"), "--ready-file",
