@@ -34,11 +34,8 @@ RATIOS = (0.5, 1, 2, 4)
 
 
 def exposed_in_theory(compute, transfer):
-    """Of LAYERS layers that are computed, and leave, one after the other."""
-    left = 0.0
-    for layer in range(1, LAYERS + 1):
-        left = max(left, compute * layer / LAYERS) + transfer / LAYERS
-    return left - compute
+    """The last of LAYERS layers; of a slower link, what is left once all but the first computed."""
+    return max(transfer / LAYERS, transfer - compute * (LAYERS - 1) / LAYERS)
 
 
 def main():
@@ -57,21 +54,20 @@ def main():
         return statistics.median(answer[key] for answer in answers)
 
     with two_hosts.Hosts() as hosts:
-        def measure(speeds, sets):
-            hosts.throttle(1e9)
-            with two_hosts.Roles(sets) as roles:
-                free = [ask(roles) for _ in range(args.rounds + 1)][1:]
-                if speeds is None:
-                    compute = median(free, "compute_ms") / 1e3
-                    speeds = [free[0]["bytes"] * ratio / compute for ratio in RATIOS]
-                answers = []
-                for speed in speeds:
-                    hosts.throttle(speed)
-                    answers.append([ask(roles) for _ in range(args.rounds)])
-                return speeds, answers
+        def at(speed, roles):
+            hosts.throttle(speed)
+            return [ask(roles) for _ in range(args.rounds)]
 
-        speeds, whole = measure(None, ["kv_transfer.pipelining=false"])
-        _, layered = measure(speeds, [])
+        with two_hosts.Roles(["kv_transfer.pipelining=false"]) as roles:
+            ask(roles)  # the first prompt takes longer
+            free = at(1e9, roles)
+            compute = median(free, "compute_ms") / 1e3
+            speeds = [free[0]["bytes"] * ratio / compute for ratio in RATIOS]
+            whole = [at(speed, roles) for speed in speeds]
+        hosts.throttle(1e9)  # while links come up
+        with two_hosts.Roles() as roles:
+            ask(roles)
+            layered = [at(speed, roles) for speed in speeds]
 
     rows = []
     for ratio, speed, at_once, by_layers in zip(RATIOS, speeds, whole, layered):

@@ -68,7 +68,6 @@ TEST_CASE("a prompt is pushed layer by layer and committed with its first token"
   CHECK(pushed.pushes == 1);
 }
 
-// Runs that are contiguous at both ends; the tickets' blocks are neighbours.
 TEST_CASE("a push says how long it should have taken by what was known of its link",
           "[prefill_worker]") {
   Rig rig;

@@ -1,11 +1,7 @@
 #!/usr/bin/env bash
 # One guest: what RDMA itself promises, and the transport's contract over it.
 set -euo pipefail
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-build="${BATON_BUILD:-$here/../../build}"
-build="$(cd "$build" && pwd)"
-work="$build/rdma_guest/one_host"
-mkdir -p "$work"
+source "$(dirname "${BASH_SOURCE[0]}")/folders.sh"
 status=0
 "$here/guest.sh" --limit 570 "$work" bash -c '
   status=0

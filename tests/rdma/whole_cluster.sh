@@ -1,11 +1,7 @@
 #!/usr/bin/env bash
 # One guest: a cluster of real processes hands requests over by RDMA.
 set -euo pipefail
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-build="${BATON_BUILD:-$here/../../build}"
-build="$(cd "$build" && pwd)"
-work="$build/rdma_guest/whole_cluster"
-mkdir -p "$work"
+source "$(dirname "${BASH_SOURCE[0]}")/folders.sh"
 python3 "$here/../data/tiny_model.py" "$work/model.gguf"
 exec "$here/guest.sh" --limit 570 "$work" bash -c '
   export BATON_BUILD="$0"
